@@ -1,0 +1,80 @@
+# ruff: noqa: N818 (the names say what happened)
+"""What can go wrong on this machine: one message (what, who, a command to copy) and one exit code each.
+
+FernError                    1  anything below, and a demo whose texts do not add up
+├── PortTaken               10  another program listens where one of ours should
+├── DockerSilent            11  the Docker engine accepts connections but does not answer
+├── PythonTooOld            12  (the Makefile checks too, before there is any Python of ours to run)
+├── DiskFull                13
+├── StaleProcess            14  processes from last time run on without their supervisor
+├── NeverHealthy            15  a process started but did not become healthy in time
+├── DockerMissing           16  Docker was asked for, and there is none
+├── PostgresUnusable        17  the embedded server cannot be used: no binaries, a foreign data directory, a refusal
+├── JobFailed               18  a migration, the topology or a compose command failed
+└── NotRunning              19  the command needs a running system
+"""
+
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+
+class FernError(click.ClickException):
+    exit_code = 1
+
+    def __init__(self, what: str, *, command: str | None = None, details: str = "") -> None:
+        """`details` are lines to read below the message, such as the end of a log."""
+        super().__init__(what)
+        self.command = command
+        self.details = details
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(click.style("error: ", fg="red", bold=True) + self.message, err=True, file=file)
+        if self.details:
+            click.echo("\n".join(f"  | {line}" for line in self.details.splitlines()), err=True, file=file)
+        if self.command:
+            click.echo("try:   " + click.style(self.command, bold=True), err=True, file=file)
+
+
+class PortTaken(FernError):
+    exit_code = 10
+
+
+class DockerSilent(FernError):
+    exit_code = 11
+
+
+class PythonTooOld(FernError):
+    exit_code = 12
+
+
+class DiskFull(FernError):
+    exit_code = 13
+
+    def __init__(self, path: Path, free_bytes: int) -> None:
+        super().__init__(f"no room left at {path}: {free_bytes // 2**20} MB free.", command=f"df -h {path}")
+
+
+class StaleProcess(FernError):
+    exit_code = 14
+
+
+class NeverHealthy(FernError):
+    exit_code = 15
+
+
+class DockerMissing(FernError):
+    exit_code = 16
+
+
+class PostgresUnusable(FernError):
+    exit_code = 17
+
+
+class JobFailed(FernError):
+    exit_code = 18
+
+
+class NotRunning(FernError):
+    exit_code = 19

