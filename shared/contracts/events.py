@@ -1,0 +1,71 @@
+"""What can happen. Names are past tense; fields are facts at the time, never references to be looked up later."""
+
+from datetime import datetime
+from typing import Annotated, ClassVar
+from uuid import UUID
+
+from msgspec import Meta, Struct
+
+Version = Annotated[int, Meta(ge=0)]
+Phone = Annotated[str, Meta(pattern=r"^\+[1-9][0-9]{6,14}$", description="E.164")]
+Name = Annotated[str, Meta(min_length=1, max_length=100)]
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """Every event is about one labour, whose id is also its ordering key."""
+
+    type: ClassVar[str]
+    version: ClassVar[int] = 1
+
+    labour_id: UUID
+
+
+class SubscriberAdded(Event, frozen=True, kw_only=True):
+    """Somebody is to be told. `roster_version` counts the changes of a labour's roster, without gaps, from 1."""
+
+    type = "subscriber.added"
+
+    roster_version: Annotated[int, Meta(ge=1)]
+    person_id: UUID
+    name: Name
+    phone: Phone
+
+
+class SubscriberRemoved(Event, frozen=True, kw_only=True):
+    type = "subscriber.removed"
+
+    roster_version: Annotated[int, Meta(ge=1)]
+    person_id: UUID
+
+
+class LabourBegun(Event, frozen=True, kw_only=True):
+    """`roster_version` is the roster this was made under: whoever tells people must know that roster first."""
+
+    type = "labour.begun"
+
+    roster_version: Version
+    mother_name: Name
+    begun_at: datetime
+
+
+class LabourCompleted(Event, frozen=True, kw_only=True):
+    """`roster_version` as in `LabourBegun`."""
+
+    type = "labour.completed"
+
+    roster_version: Version
+    mother_name: Name
+    completed_at: datetime
+
+
+class NotificationSent(Event, frozen=True, kw_only=True):
+    """The provider has taken the message for one person. Carries no phone number: the labour knows the person."""
+
+    type = "notification.sent"
+
+    notification_id: UUID
+    cause_id: UUID
+    cause_type: str
+    person_id: UUID
+    channel: str
+    sent_at: datetime

@@ -1,0 +1,54 @@
+"""From a name and a version to a struct, and back."""
+
+from typing import Any
+
+import msgspec
+
+from contracts import events
+
+EVENTS: dict[tuple[str, int], type[events.Event]] = {
+    (event.type, event.version): event
+    for event in (
+        events.LabourBegun,
+        events.LabourCompleted,
+        events.NotificationSent,
+        events.SubscriberAdded,
+        events.SubscriberRemoved,
+    )
+}
+
+
+class UnknownEvent(Exception):
+    def __init__(self, event_type: str, version: int) -> None:
+        super().__init__(f"no event {event_type!r} in version {version} in the contracts")
+        self.event_type, self.version = event_type, version
+
+
+class WrongSchema(Exception):
+    """Says which field is wrong and never what was in it: payloads hold personal data."""
+
+    def __init__(self, event_type: str, problem: str) -> None:
+        super().__init__(f"{event_type}: {problem}")
+        self.event_type, self.problem = event_type, problem
+
+
+def decode(event_type: str, version: int, data: bytes) -> events.Event:
+    try:
+        struct = EVENTS[event_type, version]
+    except KeyError:
+        raise UnknownEvent(event_type, version) from None
+    try:
+        return msgspec.json.decode(data, type=struct)
+    except msgspec.DecodeError as error:
+        raise WrongSchema(event_type, str(error)) from None
+
+
+def json_schema(event: type[events.Event]) -> dict[str, Any]:
+    """The schema as published, with everything inline."""
+    schema = msgspec.json.schema(event)
+    body: dict[str, Any] = schema["$defs"][event.__name__]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:fernlabour:{event.type}:{event.version}",
+        **body,
+    }

@@ -1,0 +1,215 @@
+"""From deliveries to effects: decode, claim, react, complete, commit, ack. One path, whichever way a message came in.
+
+A batch is one transaction: all its claims and effects are committed together. If anything in it fails, it is rolled back and
+its events are handled one by one, so that a bad event costs only itself.
+
+| what happened                                        | what the bus is told                                   |
+|------------------------------------------------------|--------------------------------------------------------|
+| handled now, or already completed earlier            | ack                                                    |
+| another consumer holds the event, or it is too early | nack: it comes again after the subscription's backoff  |
+| the reaction failed                                  | nack; from delivery `max_attempts` on, dead-lettered   |
+| it can never be handled (`Undecodable`)              | dead-lettered at once, with its reason                 |
+| the database is away                                 | nothing: we keep the lease, wait, and try again        |
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, Protocol, TypeVar
+from uuid import UUID
+
+from messaging import claims
+from messaging.backoff import Backoff
+from messaging.claims import Claim
+from messaging.database import is_passing
+from messaging.envelope import Envelope, open_envelope
+from messaging.errors import BusUnavailable, PublishRejected, Undecodable
+from messaging.faults import FaultPoint
+from messaging.logs import get_logger, mask
+from messaging.pubsub import Message
+from messaging.relay import Outgoing, Publisher
+from messaging.unit_of_work import UnitOfWork, UnitsOfWork
+
+log = get_logger()
+
+AFTER_RECEIVE = FaultPoint("consumer.after_receive_before_claim", "messages are leased, nothing is claimed")
+AFTER_CLAIM = FaultPoint("consumer.after_claim_before_effect", "events are claimed, their effects are not written")
+AFTER_EFFECT = FaultPoint("consumer.after_effect_before_complete", "effects are written, the claims are not completed")
+AFTER_COMMIT = FaultPoint("consumer.after_commit_before_ack", "claims and effects are committed, the bus does not know")
+
+E = TypeVar("E")
+
+
+class Verdict(Enum):
+    ACK = "ack"
+    NACK = "nack"
+
+
+@dataclass(frozen=True, slots=True)
+class Received(Generic[E]):
+    """An event as a reaction sees it."""
+
+    id: UUID
+    envelope: Envelope
+    event: E
+
+
+class React(Protocol[E]):
+    """Writes the effects of events into the unit of work, and says which events came too early to have one."""
+
+    async def __call__(self, uow: UnitOfWork, events: Sequence[Received[E]], /) -> Collection[UUID]: ...
+
+
+class Consumer(Generic[E]):
+    """`name` scopes claims and is the first part of its subscriptions' names: `<name>.<topic>`.
+
+    max_attempts   deliveries after which a failing event is dead-lettered (10). The subscription's own limit (100) is the net
+                   below, for events that are only ever too early.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        units_of_work: UnitsOfWork,
+        decode: Callable[[Envelope], E],
+        react: React[E],
+        publisher: Publisher,
+        max_attempts: int = 10,
+    ) -> None:
+        self.name = name
+        self._units_of_work, self._decode, self._react = units_of_work, decode, react
+        self._publisher, self._max_attempts = publisher, max_attempts
+
+    async def handle(self, messages: Sequence[Message]) -> list[Verdict]:
+        """A verdict for each message, in order. Returns only when everything that was handled is committed."""
+        await AFTER_RECEIVE()
+        verdicts = dict[str, Verdict]()
+        deliveries = defaultdict[UUID, list[Message]](list)  # the same event may be in a batch more than once
+        events = dict[UUID, Received[E]]()
+        for message in messages:
+            try:
+                envelope = open_envelope(message.attributes, message.data)
+                events[envelope.id] = Received(envelope.id, envelope, self._decode(envelope))
+                deliveries[envelope.id].append(message)
+            except Undecodable as error:
+                verdicts[message.ack_id] = await self._dead_letter(message, error.reason, error.detail)
+
+        outcomes = await self._handle_events(list(events.values()))
+        await AFTER_COMMIT()
+        for event_id, copies in deliveries.items():
+            outcome = outcomes[event_id]
+            for message in copies:
+                verdicts[message.ack_id] = (
+                    await self._after_failure(message, outcome) if isinstance(outcome, Exception) else outcome
+                )
+        return [verdicts[message.ack_id] for message in messages]
+
+    async def _handle_events(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict | Exception]:
+        if not events:
+            return {}
+        try:
+            return dict(await self._patiently(events))
+        except Exception as error:
+            if len(events) == 1:
+                return {events[0].id: error}
+            log.warning("batch failed, going one by one", size=len(events), error=type(error).__name__)
+        outcomes: dict[UUID, Verdict | Exception] = {}
+        for event in events:
+            try:
+                outcomes.update(await self._patiently([event]))
+            except Exception as error:
+                outcomes[event.id] = error
+        return outcomes
+
+    async def _patiently(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict]:
+        """While the database is away the messages stay leased with us: a nack would only use up their deliveries."""
+        backoff = Backoff()
+        while True:
+            try:
+                return await self._in_one_transaction(events)
+            except Exception as error:
+                if not is_passing(error):
+                    raise
+                pause = backoff.next()
+                log.warning("database unavailable", error=type(error).__name__, retry_in=round(pause, 2))
+                await asyncio.sleep(pause)
+
+    async def _in_one_transaction(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict]:
+        async with self._units_of_work() as uow:
+            claimed = await claims.claim(uow.session, self.name, [event.id for event in events])
+            granted = [event for event in events if claimed[event.id] is Claim.GRANTED]
+            await AFTER_CLAIM()
+            early = frozenset(await self._react(uow, granted)) if granted else frozenset()
+            await AFTER_EFFECT()
+            if early:
+                await claims.release(uow.session, self.name, early)
+            await claims.complete(uow.session, self.name, [event.id for event in granted if event.id not in early])
+
+        def verdict(event: Received[E]) -> Verdict:
+            match claimed[event.id]:
+                case Claim.GRANTED if event.id in early:
+                    return Verdict.NACK
+                case Claim.GRANTED | Claim.ALREADY_COMPLETED:
+                    return Verdict.ACK
+                case Claim.HELD_ELSEWHERE:
+                    return Verdict.NACK
+
+        verdicts = {event.id: verdict(event) for event in events}
+        for event in events:
+            log.info(
+                "event handled" if verdicts[event.id] is Verdict.ACK else "event put back",
+                event_id=str(event.id),
+                type=event.envelope.type,
+                claim=claimed[event.id].value,
+                early=event.id in early,
+                traceparent=event.envelope.traceparent,
+            )
+        return verdicts
+
+    async def _after_failure(self, message: Message, error: Exception) -> Verdict:
+        log.error(
+            "reaction failed",
+            event_id=message.attributes.get("ce-id"),
+            type=message.attributes.get("ce-type"),
+            delivery_attempt=message.delivery_attempt,
+            exc_info=error,
+        )
+        if message.delivery_attempt < self._max_attempts:
+            return Verdict.NACK
+        return await self._dead_letter(message, "reaction-failed", f"{type(error).__name__}: {error}")
+
+    async def _dead_letter(self, message: Message, reason: str, detail: str) -> Verdict:
+        """Publishes to `<topic>.dlq`, then acks. A crash in between dead-letters it twice, which loses nothing."""
+        topic = message.subscription.removeprefix(f"{self.name}.")
+        why = {
+            "dead-letter-reason": reason,
+            "dead-letter-detail": mask(detail)[:250],
+            "dead-letter-consumer": self.name,
+            "dead-letter-topic": topic,
+            "dead-letter-message-id": message.message_id,
+        }
+        try:
+            try:
+                await self._publisher.publish(f"{topic}.dlq", [Outgoing(message.data, {**message.attributes, **why})])
+            except PublishRejected:  # its own attributes leave no room for ours: the reason matters more
+                await self._publisher.publish(f"{topic}.dlq", [Outgoing(message.data, why)])
+        except (BusUnavailable, PublishRejected) as error:
+            log.error("could not dead-letter a message", topic=topic, reason=reason, error=str(error)[:300])
+            return Verdict.NACK
+        log.error(
+            "message dead-lettered", topic=topic, reason=reason, detail=detail[:250], message_id=message.message_id
+        )
+        return Verdict.ACK
+
+
+def by_subscription(messages: Iterable[Message]) -> dict[str, list[str]]:
+    ack_ids = defaultdict[str, list[str]](list)
+    for message in messages:
+        ack_ids[message.subscription].append(message.ack_id)
+    return dict(ack_ids)
+
+
+Handle = Callable[[Sequence[Message]], Awaitable[list[Verdict]]]

@@ -1,0 +1,50 @@
+"""Connections to a service's own PostgreSQL, and what "the database is away" looks like."""
+
+import asyncpg
+from sqlalchemy import make_url, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+# Connection trouble (08), shutting down or starting up (57P), too many connections (53300), deadlock and serialization (40):
+# nothing is wrong with the statement, the same one may succeed in a moment.
+_PASSING = ("08", "57P", "53300", "40")
+
+
+def create_engine(url: str, *, process: str, pool_size: int = 10) -> AsyncEngine:
+    """READ COMMITTED, and parameters never in error texts: they hold names and numbers of people.
+
+    `idle_in_transaction_session_timeout` frees the locks of a process that hangs without dying.
+    """
+    return create_async_engine(
+        url,
+        isolation_level="READ COMMITTED",
+        hide_parameters=True,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_pre_ping=False,
+        connect_args={
+            "timeout": 5,
+            "server_settings": {"application_name": process, "idle_in_transaction_session_timeout": "60s"},
+        },
+    )
+
+
+async def connect_raw(url: str, *, process: str) -> asyncpg.Connection:
+    """A connection of its own for LISTEN or NOTIFY, outside any pool."""
+    plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    return await asyncpg.connect(plain, timeout=5, server_settings={"application_name": process})
+
+
+def is_passing(error: BaseException) -> bool:
+    """True when waiting may help: the database is away, full, or asked us to run the transaction again."""
+    if isinstance(error, OSError | TimeoutError):
+        return True
+    if not isinstance(error, DBAPIError):
+        return isinstance(error, asyncpg.PostgresConnectionError | asyncpg.InterfaceError)
+    sqlstate = getattr(error.orig, "sqlstate", None) or ""
+    return error.connection_invalidated or sqlstate.startswith(_PASSING)
+
+
+async def ping(engine: AsyncEngine) -> None:
+    async with engine.connect() as connection:
+        await connection.execute(text("SELECT 1"))

@@ -1,0 +1,50 @@
+"""Named points at the seams, where a test can crash or hold a process. Inert in production.
+
+A point is a module-level `FaultPoint`; the code awaits it where it stands between two steps that are not atomic together.
+Armed by a test in the same process (`point.arm(action)`), or from outside with `FERN_CRASH_AT=name` or `FERN_CRASH_AT=name:3`
+(the third time it is reached), which ends the process with SIGKILL, as a power cut would: no clean-up, no flush.
+"""
+
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+POINTS: dict[str, "FaultPoint"] = {}
+
+Action = Callable[[], Awaitable[None]]
+
+
+class FaultPoint:
+    __slots__ = ("_action", "meaning", "name")
+
+    def __init__(self, name: str, meaning: str) -> None:
+        self.name, self.meaning = name, meaning
+        self._action: Action | None = None
+        if name in POINTS:
+            raise ValueError(f"fault point {name} exists already")
+        POINTS[name] = self
+        armed, _, count = os.environ.get("FERN_CRASH_AT", "").partition(":")
+        if armed == name:
+            self._action = _crash_at_visit(int(count or 1))
+
+    async def __call__(self) -> None:
+        if self._action is not None:
+            await self._action()
+
+    def arm(self, action: Action) -> None:
+        self._action = action
+
+    def disarm(self) -> None:
+        self._action = None
+
+
+def _crash_at_visit(count: int) -> Action:
+    visits = 0
+
+    async def crash() -> None:
+        nonlocal visits
+        visits += 1
+        if visits >= count:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return crash

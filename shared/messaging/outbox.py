@@ -1,0 +1,170 @@
+"""The outbox: events wait here, committed together with the change that caused them, until the relay has published them.
+
+A row is pending until it is published or discarded. A row that the bus rejects backs off and is parked in the end; a parked
+row holds up everything after it with the same ordering key, and nothing else, until a person retries or discards it.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Identity,
+    Integer,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    Uuid,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from messaging import trace
+from messaging.aggregate import Recorded
+from messaging.envelope import attributes
+
+LANES = 64  # rows of `outbox_lane`: how many relays could work at the same time
+
+metadata = MetaData()
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("position", BigInteger, Identity(always=True), primary_key=True),
+    Column("event_id", Uuid, nullable=False, unique=True),
+    Column("topic", Text, nullable=False),
+    Column("ordering_key", Text, nullable=False),
+    Column("lane", SmallInteger, nullable=False),
+    Column("attributes", JSONB, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("occurred_at", DateTime(timezone=True), nullable=False),
+    Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("published_at", DateTime(timezone=True)),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("next_attempt_at", DateTime(timezone=True)),
+    Column("last_error", Text),
+    Column("parked_at", DateTime(timezone=True)),
+    Column("discarded_at", DateTime(timezone=True)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """What an operator sees of a row: never the payload, which holds personal data."""
+
+    position: int
+    event_id: UUID
+    type: str
+    ordering_key: str
+    occurred_at: datetime
+    recorded_at: datetime
+    published_at: datetime | None
+    attempts: int
+    next_attempt_at: datetime | None
+    parked_at: datetime | None
+    discarded_at: datetime | None
+    last_error: str | None
+
+
+_VISIBLE = (
+    outbox.c.position,
+    outbox.c.event_id,
+    outbox.c.topic.label("type"),
+    outbox.c.ordering_key,
+    outbox.c.occurred_at,
+    outbox.c.recorded_at,
+    outbox.c.published_at,
+    outbox.c.attempts,
+    outbox.c.next_attempt_at,
+    outbox.c.parked_at,
+    outbox.c.discarded_at,
+    outbox.c.last_error,
+)
+
+
+def lane_of(ordering_key: str) -> int:
+    return hashlib.sha256(ordering_key.encode()).digest()[0] % LANES
+
+
+async def add(session: AsyncSession, source: str, recorded: Sequence[Recorded]) -> None:
+    """Writes events in the order given. The topic is named by the event type.
+
+    Order across transactions: call this after the aggregate's row was written. That row's lock makes the next change of the
+    same aggregate wait for our commit, so positions of one key rise in the order in which its changes happened.
+    """
+    traceparent = trace.current()
+    await session.execute(
+        insert(outbox),
+        [
+            {
+                "event_id": item.id,
+                "topic": item.event.type,
+                "ordering_key": item.key,
+                "lane": lane_of(item.key),
+                "attributes": attributes(
+                    id=item.id,
+                    source=source,
+                    type=item.event.type,
+                    version=item.event.version,
+                    subject=item.key,
+                    time=item.occurred_at,
+                    traceparent=traceparent,
+                ),
+                "payload": msgspec.json.encode(item.event).decode(),
+                "occurred_at": item.occurred_at,
+            }
+            for item in recorded
+        ],
+    )
+
+
+async def rows(
+    session: AsyncSession, *, ordering_key: str | None = None, parked: bool = False, limit: int = 100
+) -> list[OutboxRow]:
+    """Oldest first."""
+    statement = select(*_VISIBLE).order_by(outbox.c.position).limit(limit)
+    if ordering_key is not None:
+        statement = statement.where(outbox.c.ordering_key == ordering_key)
+    if parked:
+        statement = statement.where(
+            outbox.c.parked_at.is_not(None), outbox.c.published_at.is_(None), outbox.c.discarded_at.is_(None)
+        )
+    return [OutboxRow(**row) for row in (await session.execute(statement)).mappings()]
+
+
+async def retry(session: AsyncSession, event_id: UUID) -> OutboxRow | None:
+    """Lets a pending row be tried at once, as if it had never failed. None if there is no such pending row."""
+    return await _settle(session, event_id, attempts=0, next_attempt_at=None, parked_at=None, last_error=None)
+
+
+async def discard(session: AsyncSession, event_id: UUID) -> OutboxRow | None:
+    """Gives a pending row up for good; it stays in the table, and its labour goes on. None if there is no such row."""
+    return await _settle(session, event_id, discarded_at=func.clock_timestamp())
+
+
+async def _settle(session: AsyncSession, event_id: UUID, **values: object) -> OutboxRow | None:
+    # The lane first, as the relay does: otherwise a relay could pass by this row while we hold it, and publish a later one.
+    await session.execute(
+        text("SELECT l.lane FROM outbox_lane l JOIN outbox o USING (lane) WHERE o.event_id = :id FOR UPDATE OF l"),
+        {"id": event_id},
+    )
+    row = await session.execute(
+        update(outbox)
+        .where(outbox.c.event_id == event_id, outbox.c.published_at.is_(None), outbox.c.discarded_at.is_(None))
+        .values(**values)
+        .returning(*_VISIBLE)
+    )
+    found = row.mappings().one_or_none()
+    return OutboxRow(**found) if found else None

@@ -1,0 +1,74 @@
+"""The frame of every long-running process: logs, settings errors, signals, heartbeat, and a bounded, orderly stop.
+
+Environment: HEARTBEAT_FILE, touched every 2 s while the event loop turns; unset means no heartbeat.
+Exit codes: 0 stopped as asked; 1 crashed; 78 the settings are wrong (EX_CONFIG), nothing was started.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from messaging.backoff import Backoff
+from messaging.errors import SettingsError
+from messaging.logs import configure, get_logger
+
+log = get_logger()
+
+HEARTBEAT_SECONDS = 2.0
+
+
+def run(process: str, main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Runs `main(stop)` until it returns. SIGTERM and SIGINT set `stop`; `main` finishes what it holds and returns."""
+    configure(process, os.environ.get("LOG_LEVEL", "INFO"))
+    try:
+        asyncio.run(_supervised(main))
+    except SettingsError as error:
+        sys.stderr.write(f"{process}: {error}\n")
+        sys.exit(78)
+    log.info("process stopped")
+
+
+async def _supervised(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    heartbeat = asyncio.create_task(_heartbeat(), name="heartbeat")
+    try:
+        await main(stop)
+    finally:
+        heartbeat.cancel()
+
+
+async def _heartbeat() -> None:
+    if path := os.environ.get("HEARTBEAT_FILE"):
+        while True:
+            Path(path).touch()  # noqa: ASYNC240  (a touch of a local file, every two seconds)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+
+async def until_ready(what: str, check: Callable[[], Awaitable[None]], stop: asyncio.Event) -> bool:
+    """Waits, calmly, until a dependency answers. False if we were asked to stop first."""
+    backoff = Backoff(base=0.2, cap=3.0)
+    while not stop.is_set():
+        try:
+            await check()
+            return True
+        except Exception as error:
+            pause = backoff.next()
+            log.warning("waiting for a dependency", dependency=what, error=str(error)[:300], retry_in=round(pause, 2))
+            await wait(stop, pause)
+    return False
+
+
+async def wait(event: asyncio.Event, seconds: float) -> bool:
+    """True as soon as the event is set, False after `seconds`."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+        return True
+    except TimeoutError:
+        return False

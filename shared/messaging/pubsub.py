@@ -1,0 +1,200 @@
+"""The only place that knows Google's client: publish, receive, ack, nack, extend.
+
+Uses the transports of the async clients with raw protobuf messages; the proto-plus wrappers cost more than the calls
+themselves. With PUBSUB_EMULATOR_HOST set it speaks to an emulator, otherwise to the real service with default credentials.
+Create it inside the running event loop.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
+from google.pubsub_v1.types import pubsub as types
+
+from messaging.errors import BusUnavailable, PublishRejected
+from messaging.relay import Outgoing
+
+_PublishRequest = types.PublishRequest.pb()
+_PubsubMessage = types.PubsubMessage.pb()
+_StreamingPullRequest = types.StreamingPullRequest.pb()
+_PullRequest = types.PullRequest.pb()
+_AcknowledgeRequest = types.AcknowledgeRequest.pb()
+_ModifyAckDeadlineRequest = types.ModifyAckDeadlineRequest.pb()
+
+# The bus said no to the message itself. Everything else may pass: quota, overload, a restart, a topic's leader moving.
+_REJECTED = {
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.OUT_OF_RANGE,
+    grpc.StatusCode.UNIMPLEMENTED,
+}
+
+MAX_CALL_BYTES = 9_000_000  # the service takes 10 MB a call
+ACK_IDS_PER_CALL = 1000
+HEARTBEAT_SECONDS = 25.0
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A delivery. `delivery_attempt` is 0 when the subscription has no dead-letter policy."""
+
+    subscription: str
+    ack_id: str
+    message_id: str
+    data: bytes
+    attributes: dict[str, str]
+    delivery_attempt: int
+
+
+class PubSub:
+    def __init__(self, project: str, *, timeout: float = 20.0) -> None:
+        self._project, self._timeout = project, timeout
+        options = [("grpc.max_receive_message_length", -1), ("grpc.keepalive_time_ms", 30_000)]
+        if emulator := os.environ.get("PUBSUB_EMULATOR_HOST"):
+            self._channel: Any = grpc.aio.insecure_channel(emulator, options=options)
+        else:
+            self._channel = PublisherGrpcAsyncIOTransport.create_channel(options=options)
+        self._publisher: Any = PublisherGrpcAsyncIOTransport(channel=self._channel)
+        self._subscriber: Any = SubscriberGrpcAsyncIOTransport(channel=self._channel)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    def topic_path(self, topic: str) -> str:
+        return f"projects/{self._project}/topics/{topic}"
+
+    def subscription_path(self, subscription: str) -> str:
+        return f"projects/{self._project}/subscriptions/{subscription}"
+
+    async def ping(self, topic: str) -> None:
+        """Raises unless the bus answers and has this topic."""
+        try:
+            await self._publisher.get_topic(types.GetTopicRequest.pb()(topic=self.topic_path(topic)), timeout=5)
+        except grpc.aio.AioRpcError as error:
+            raise BusUnavailable(_describe(error)) from None
+
+    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> None:
+        """One call, unless the messages are more than the service takes in one. A failure says that not all are out; those
+        that are will be sent again by whoever tries again.
+        """
+        for part in _parts(messages):
+            request = _PublishRequest(
+                topic=self.topic_path(topic),
+                messages=[_PubsubMessage(data=message.data, attributes=message.attributes) for message in part],
+            )
+            try:
+                await self._publisher.publish(request, timeout=self._timeout)
+            except grpc.aio.AioRpcError as error:
+                rejected = error.code() in _REJECTED
+                raise (PublishRejected if rejected else BusUnavailable)(_describe(error)) from None
+
+    async def pull(self, subscription: str, limit: int) -> list[Message]:
+        request = _PullRequest(subscription=self.subscription_path(subscription), max_messages=limit)
+        try:
+            answer = await self._subscriber.pull(request, timeout=self._timeout)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                return []
+            raise BusUnavailable(_describe(error)) from None
+        return _messages(subscription, answer)
+
+    async def stream(
+        self, subscription: str, *, outstanding: int, ack_deadline: int, stop: asyncio.Event
+    ) -> AsyncIterator[list[Message]]:
+        """Batches as the bus sends them. After `stop` the stream is half-closed, which hands it over cleanly: the bus stops
+        sending and ends it. Raises `BusUnavailable` when the stream breaks.
+        """
+        call = self._subscriber.streaming_pull()
+        closing = asyncio.create_task(self._keep_open(call, subscription, outstanding, ack_deadline, stop))
+        try:
+            while (answer := await call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
+                yield _messages(subscription, answer)
+            if (code := await call.code()) is not grpc.StatusCode.OK:
+                raise BusUnavailable(f"{code.name}: {await call.details()}")
+        except grpc.aio.AioRpcError as error:
+            raise BusUnavailable(_describe(error)) from None
+        finally:
+            closing.cancel()
+            call.cancel()
+
+    async def _keep_open(
+        self, call: Any, subscription: str, outstanding: int, ack_deadline: int, stop: asyncio.Event
+    ) -> None:
+        await call.write(
+            _StreamingPullRequest(
+                subscription=self.subscription_path(subscription),
+                stream_ack_deadline_seconds=ack_deadline,
+                max_outstanding_messages=outstanding,
+                max_outstanding_bytes=100_000_000,
+            )
+        )
+        while True:
+            try:
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    await stop.wait()
+                await call.done_writing()
+                return
+            except TimeoutError:
+                await call.write(_StreamingPullRequest())
+
+    async def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
+        """An ack that fails is only a redelivery later: the claim makes it harmless."""
+        for part in _chunks(ack_ids):
+            request = _AcknowledgeRequest(subscription=self.subscription_path(subscription), ack_ids=part)
+            await self._call(self._subscriber.acknowledge, request)
+
+    async def modify_deadline(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> None:
+        """Zero seconds is a nack."""
+        for part in _chunks(ack_ids):
+            request = _ModifyAckDeadlineRequest(
+                subscription=self.subscription_path(subscription), ack_ids=part, ack_deadline_seconds=seconds
+            )
+            await self._call(self._subscriber.modify_ack_deadline, request)
+
+    async def _call(self, method: Any, request: Any) -> None:
+        try:
+            await method(request, timeout=self._timeout)
+        except grpc.aio.AioRpcError as error:
+            raise BusUnavailable(_describe(error)) from None
+
+
+def _messages(subscription: str, answer: Any) -> list[Message]:
+    return [
+        Message(
+            subscription,
+            received.ack_id,
+            received.message.message_id,
+            received.message.data,
+            dict(received.message.attributes),
+            received.delivery_attempt,
+        )
+        for received in answer._pb.received_messages
+    ]
+
+
+def _parts(messages: Sequence[Outgoing]) -> Iterable[list[Outgoing]]:
+    part, size = list[Outgoing](), 0
+    for message in messages:
+        length = len(message.data) + sum(len(key) + len(value) + 8 for key, value in message.attributes.items()) + 64
+        if part and (size + length > MAX_CALL_BYTES or len(part) == 1000):
+            yield part
+            part, size = [], 0
+        part.append(message)
+        size += length
+    yield part
+
+
+def _chunks(ack_ids: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (ack_ids[start : start + ACK_IDS_PER_CALL] for start in range(0, len(ack_ids), ACK_IDS_PER_CALL))
+
+
+def _describe(error: grpc.aio.AioRpcError) -> str:
+    return f"{error.code().name}: {error.details()}"

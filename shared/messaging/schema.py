@@ -1,0 +1,53 @@
+"""The tables that every service with an outbox and claims has, for its migrations.
+
+A function here is history once a migration has called it: a change is a new function and a new migration.
+"""
+
+from alembic import op
+
+
+def create_outbox_v1() -> None:
+    op.execute("""
+        CREATE TABLE outbox (
+            position        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            event_id        uuid NOT NULL UNIQUE,
+            topic           text NOT NULL,
+            ordering_key    text NOT NULL,
+            lane            smallint NOT NULL,
+            attributes      jsonb NOT NULL,
+            payload         text NOT NULL,
+            occurred_at     timestamptz NOT NULL,
+            recorded_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+            published_at    timestamptz,
+            attempts        integer NOT NULL DEFAULT 0,
+            next_attempt_at timestamptz,
+            last_error      text,
+            parked_at       timestamptz,
+            discarded_at    timestamptz
+        ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05)
+    """)
+    # Only what is still to be sent is indexed, so a poll costs the same at any size of the table.
+    op.execute("""
+        CREATE INDEX outbox_pending ON outbox (lane, position)
+        WHERE published_at IS NULL AND discarded_at IS NULL
+    """)
+    op.execute("""
+        CREATE INDEX outbox_troubled ON outbox (ordering_key, position)
+        WHERE published_at IS NULL AND discarded_at IS NULL AND attempts > 0
+    """)
+    op.execute("CREATE TABLE outbox_lane (lane smallint PRIMARY KEY)")
+    op.execute("INSERT INTO outbox_lane SELECT generate_series(0, 63)")
+
+
+def create_claims_v1() -> None:
+    op.execute("""
+        CREATE TABLE processed_event (
+            consumer     text NOT NULL,
+            event_id     uuid NOT NULL,
+            status       text NOT NULL CHECK (status IN ('PROCESSING', 'COMPLETED')),
+            claimed_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+            completed_at timestamptz,
+            PRIMARY KEY (consumer, event_id)
+        ) PARTITION BY RANGE (event_id)
+    """)
+    op.execute("CREATE TABLE processed_event_default PARTITION OF processed_event DEFAULT")
