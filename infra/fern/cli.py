@@ -4,8 +4,17 @@ from importlib import import_module
 
 import click
 
-COMMANDS: dict[str, str] = {
-    "topology": "fern.topology:topology",
+# name: (module:attribute, one line for --help)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("fern.runtime.up:up", "Start everything and wait until it is healthy."),
+    "demo": ("fern.demo:demo", "Play one labour and watch every hop to the phones."),
+    "status": ("fern.runtime.operate:status", "Show every process: state, pid, uptime, restarts, health."),
+    "logs": ("fern.runtime.operate:logs", "Show the logs of one process, or of all."),
+    "down": ("fern.runtime.operate:down", "Stop everything, gracefully; data stays."),
+    "reset": ("fern.runtime.operate:reset", "Stop everything and delete all data and logs."),
+    "doctor": ("fern.runtime.doctor:doctor", "Look for what would keep the system from starting."),
+    "kill": ("fern.runtime.operate:kill", "Kill a process the hard way, to see the system survive it."),
+    "topology": ("fern.topology:topology", "Topics and subscriptions: apply or show."),
 }
 
 
@@ -16,10 +25,14 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, attribute = COMMANDS[cmd_name].split(":")
+        module, attribute = COMMANDS[cmd_name][0].split(":")
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)  # noqa: S101
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,0 +1,112 @@
+"""The sandbox's own routes: what a person, the demo or a test sees and steers. Errors are problem+json."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Controller, Request, Response, delete, get, post, put
+from litestar.params import Parameter
+from litestar.plugins.problem_details import ProblemDetailsException
+from litestar.response import File, Stream
+
+from fern.sms.faults import BadFault, UnknownFault
+from fern.sms.inbound import BadReply, reply_from_phone
+from fern.sms.sandbox import Sandbox
+
+PAGE = Path(__file__).parent / "page"
+PAGE_FILES = {"phones.css": "text/css", "phones.js": "text/javascript"}
+# Texts are strangers' words: the page may load and run nothing but its own two files.
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Cache-Control": "no-cache",
+}
+
+
+@get("/", include_in_schema=False)
+async def show_phones() -> File:
+    return File(PAGE / "index.html", media_type="text/html", content_disposition_type="inline", headers=PAGE_HEADERS)
+
+
+@get("/page/{name:str}", include_in_schema=False)
+async def page_file(name: str) -> File:
+    if name not in PAGE_FILES:
+        raise ProblemDetailsException(status_code=404, title="Not Found", detail=f"the page has no file {name}")
+    return File(PAGE / name, media_type=PAGE_FILES[name], content_disposition_type="inline", headers=PAGE_HEADERS)
+
+
+@get("/health")
+async def health(sandbox: Sandbox) -> dict[str, object]:
+    return {"status": "ok", "faults": sorted(sandbox.faults.active())}
+
+
+class Reply(msgspec.Struct, forbid_unknown_fields=True):
+    phone: str = msgspec.field(name="from")
+    body: str
+
+
+class Phones(Controller):
+    path = "/sandbox"
+
+    @get("/messages")
+    async def list_messages(
+        self,
+        sandbox: Sandbox,
+        to: str | None = None,
+        limit: Annotated[int, Parameter(ge=1, le=1000)] = 100,
+    ) -> dict[str, object]:
+        """All that exist, newest first, whatever the faults hide from Twilio's API."""
+        return {"items": [message.as_seen() for message in sandbox.store.newest(to, limit)]}
+
+    @delete("/messages")
+    async def clear_messages(self, sandbox: Sandbox) -> None:
+        sandbox.store.clear_messages()
+        sandbox.feed.publish("cleared")
+
+    @get("/opt-outs")
+    async def list_opt_outs(self, sandbox: Sandbox) -> dict[str, object]:
+        return {"items": sandbox.store.opted_out()}
+
+    @post("/inbound")
+    async def reply(self, sandbox: Sandbox, data: Reply) -> dict[str, object]:
+        try:
+            return reply_from_phone(sandbox, data.phone, data.body).as_seen()
+        except BadReply as error:
+            raise ProblemDetailsException(status_code=400, title="Not a reply", detail=str(error)) from None
+
+    @get("/events")
+    async def events(self, sandbox: Sandbox) -> Stream:
+        """Server-sent events: ready, message, opt-outs, faults, cleared."""
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return Stream(sandbox.feed.listen(), media_type="text/event-stream", headers=headers)
+
+
+def answer_bad_fault(request: Request[Any, Any, Any], error: BadFault) -> Response[Any]:
+    status = 404 if isinstance(error, UnknownFault) else 400
+    title = "Unknown fault" if status == 404 else "Bad fault"
+    return ProblemDetailsException(status_code=status, title=title, detail=str(error)).to_response(request)
+
+
+class FaultSwitches(Controller):
+    path = "/faults"
+    exception_handlers = {BadFault: answer_bad_fault}  # noqa: RUF012  (Litestar's way)
+
+    @get()
+    async def list_faults(self, sandbox: Sandbox) -> dict[str, object]:
+        return {"items": sandbox.faults.shown()}
+
+    @put("/{name:str}")
+    async def set_fault(self, request: Request[Any, Any, Any], sandbox: Sandbox, name: str) -> dict[str, object]:
+        try:
+            wanted = msgspec.json.decode(await request.body() or b"{}")
+        except msgspec.DecodeError as error:
+            raise BadFault(f"the body is not JSON: {error}") from None
+        sandbox.faults.set(name, wanted)
+        return next(item for item in sandbox.faults.shown() if item["name"] == name)
+
+    @delete("/{name:str}")
+    async def clear_fault(self, sandbox: Sandbox, name: str) -> None:
+        sandbox.faults.clear(name)
+
+    @delete()
+    async def clear_faults(self, sandbox: Sandbox) -> None:
+        sandbox.faults.clear()

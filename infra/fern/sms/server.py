@@ -1,0 +1,126 @@
+"""Runs the sandbox: in the foreground for `fern sms serve`, or inside a test with `running`."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+import uvicorn
+from litestar import Litestar
+from litestar.di import Provide
+from litestar.plugins.problem_details import ProblemDetailsConfig, ProblemDetailsPlugin
+
+from fern.sms.hangup import CuttableConnection
+from fern.sms.sandbox import Sandbox, Settings
+from fern.sms.sandbox_api import FaultSwitches, Phones, health, page_file, show_phones
+from fern.sms.twilio_api import Messages
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the sandbox listens; and, for its own tests, what runs behind it."""
+
+    url: str
+    sandbox: Sandbox
+    work: asyncio.Task[None]
+
+
+def create_app(sandbox: Sandbox) -> Litestar:
+    return Litestar(
+        [Messages, Phones, FaultSwitches, show_phones, page_file, health],
+        dependencies={"sandbox": Provide(lambda: sandbox, sync_to_thread=False)},
+        plugins=[ProblemDetailsPlugin(ProblemDetailsConfig(enable_for_all_http_exceptions=True))],
+        openapi_config=None,
+        logging_config=None,
+    )
+
+
+class Server(uvicorn.Server):
+    """uvicorn, except that signals are left to the caller and the live feed ends first when it stops."""
+
+    def __init__(self, config: uvicorn.Config, sandbox: Sandbox) -> None:
+        super().__init__(config)
+        self.sandbox = sandbox
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.sandbox.feed.close()
+        await super().shutdown(sockets)
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: Settings, listener: socket.socket) -> AsyncIterator[Address]:
+    """Serve on a bound socket while the block runs."""
+    sandbox = Sandbox(settings)
+    config = uvicorn.Config(
+        create_app(sandbox),
+        http=CuttableConnection,
+        lifespan="off",
+        access_log=False,  # a list names phone numbers in its query
+        log_config=None,
+        timeout_graceful_shutdown=2,
+    )
+    server = Server(config, sandbox)
+    work = asyncio.create_task(sandbox.run())
+    serve = asyncio.create_task(server.serve([listener]))
+    try:
+        while not server.started:
+            if serve.done():
+                serve.result()
+            await asyncio.sleep(0.005)
+        host, port = listener.getsockname()[:2]
+        yield Address(f"http://{host}:{port}", sandbox, work)
+    finally:
+        server.should_exit = True
+        await serve
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work  # if it failed on its own, this says so
+        sandbox.close()
+
+
+@contextlib.asynccontextmanager
+async def running(
+    data_dir: Path,
+    *,
+    pace: float = 0.01,
+    auth_token: str | None = None,
+    callback_retries: int = 1,
+    inbound_url: str | None = None,
+) -> AsyncIterator[Address]:
+    """A sandbox inside this event loop, on a free port of this machine: `async with running(tmp_path) as sms: sms.url`."""
+    settings = Settings(data_dir, auth_token, pace, callback_retries, inbound_url)
+    async with serving(settings, bind("127.0.0.1", 0)) as address:
+        yield address
+
+
+def bind(host: str, port: int) -> socket.socket:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+async def serve_until_stopped(settings: Settings, listener: socket.socket) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with serving(settings, listener) as address:
+        log.info("sms sandbox ready", url=address.url)
+        if faults := sorted(address.sandbox.faults.active()):
+            log.warning("faults are on", faults=faults, clear="fern fault clear sms")
+        await asyncio.wait([asyncio.create_task(stop.wait()), address.work], return_when=asyncio.FIRST_COMPLETED)
+    log.info("sms sandbox stopped")
