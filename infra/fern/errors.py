@@ -1,4 +1,3 @@
-# ruff: noqa: N818 (the names say what happened)
 """What can go wrong on this machine: one message (what, who, a command to copy) and one exit code each.
 
 FernError                    1  anything below, and a demo whose texts do not add up
@@ -14,6 +13,9 @@ FernError                    1  anything below, and a demo whose texts do not ad
 └── NotRunning              19  the command needs a running system
 """
 
+import os
+import shutil
+import sys
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,7 +28,7 @@ class FernError(click.ClickException):
     def __init__(self, what: str, *, command: str | None = None, details: str = "") -> None:
         """`details` are lines to read below the message, such as the end of a log."""
         super().__init__(what)
-        self.command = command
+        self.command = _copyable(command) if command else None
         self.details = details
 
     def show(self, file: IO[Any] | None = None) -> None:
@@ -35,6 +37,13 @@ class FernError(click.ClickException):
             click.echo("\n".join(f"  | {line}" for line in self.details.splitlines()), err=True, file=file)
         if self.command:
             click.echo("try:   " + click.style(self.command, bold=True), err=True, file=file)
+
+
+def _copyable(command: str) -> str:
+    """`fern` is in the virtual environment, which need not be activated."""
+    if command.startswith("fern ") and shutil.which("fern") is None:
+        return os.path.relpath(Path(sys.executable).with_name("fern")) + command.removeprefix("fern")
+    return command
 
 
 class PortTaken(FernError):

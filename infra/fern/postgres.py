@@ -1,7 +1,7 @@
 """The embedded PostgreSQL 18: the real server, from a wheel, on 127.0.0.1 only.
 
-PostgreSQL refuses to run as root. When we are root, the server runs as `nobody` and owns its data directory. Directories
-above it are made searchable (o+x, not readable) where they are not: the server has to get to its data.
+PostgreSQL refuses to run as root. When we are root, the server runs as `nobody` and owns its data directory. The
+directories above it are made searchable (o+x, not readable) where they are not: the server has to get to its data.
 """
 
 import os

@@ -80,7 +80,7 @@ def test_a_data_directory_of_another_major_version_is_refused_and_left_alone(tmp
     with pytest.raises(PostgresUnusable, match="made by PostgreSQL 16") as refusal:
         initialise(tmp_path)
 
-    assert refusal.value.command == "fern reset"
+    assert str(refusal.value.command).endswith("fern reset")
     assert [path.name for path in tmp_path.iterdir()] == ["PG_VERSION"]
 
 

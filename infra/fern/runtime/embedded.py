@@ -1,0 +1,140 @@
+"""Up and down without Docker: postgres, then the bus and the SMS sandbox, then one-shot jobs, then the services."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+
+from fern import postgres
+from fern.errors import JobFailed
+from fern.runtime.checks import check_disk, check_ports, check_stale_processes, orphaned_processes
+from fern.runtime.health import wait_until_healthy
+from fern.runtime.processes import STAGES, Process, Stage, jobs, processes
+from fern.runtime.progress import Progress
+from fern.runtime.supervisor import Supervisor
+from fern.settings import PROJECT_ROOT, Settings
+
+STAGE_TIMEOUT: dict[Stage, float] = {"database": 90.0, "backing": 60.0, "service": 90.0}
+JOB_TIMEOUT = 120.0
+STOP_TIMEOUT = 12.0
+
+
+class EmbeddedRuntime:
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        self._settings = settings
+        self._progress = progress
+        self.processes = processes(settings)
+        self.supervisor = Supervisor(settings, self.processes)
+
+    def up(self) -> None:
+        """Bring up what is not up yet; a system that runs with other settings is taken down first."""
+        if self.supervisor.is_running() and not self.supervisor.is_current():
+            self.down()
+        check_disk(self._settings)
+        check_stale_processes(self._settings, self.supervisor)
+        check_ports(self._settings, self.supervisor)
+        self._settings.remember("embedded")
+        if not (self._settings.postgres_data / "PG_VERSION").exists():
+            with self._progress.step("postgres: new cluster"):
+                postgres.initialise(self._settings.postgres_data)
+        postgres.initialise(self._settings.postgres_data)  # refuses the data of another major version
+        if not self.supervisor.is_running():
+            with self._progress.step("supervisor"):
+                self.supervisor.start_daemon()
+        self._start("database")
+        self._start("backing")
+        self._prepare()
+        self._start("service")
+
+    def down(self) -> None:
+        if self.supervisor.daemon() is not None and self._answers():
+            for stage in reversed(STAGES):
+                with self._progress.step(f"stop {stage} processes"):
+                    self.supervisor.stop([process.name for process in self._of(stage)])
+            with self._progress.step("stop supervisor"):
+                self.supervisor.shut_down()
+        else:
+            self._end_what_is_left()
+        self._settings.forget()
+
+    def _of(self, stage: Stage) -> list[Process]:
+        return [process for process in self.processes if process.stage == stage]
+
+    def _start(self, stage: Stage) -> None:
+        started = time.monotonic()
+        states = self.supervisor.states()
+        for process in self._of(stage):
+            if not states[process.name].is_up:
+                self.supervisor.start(process.name)
+        wait_until_healthy(
+            self.supervisor,
+            self._of(stage),
+            self._settings,
+            STAGE_TIMEOUT[stage],
+            on_healthy=lambda process: self._progress.done(process.name, started),
+        )
+
+    def _prepare(self) -> None:
+        """Databases first, then all jobs at the same time: they do not depend on each other."""
+        with self._progress.step("databases and roles"):
+            asyncio.run(postgres.ensure_service_databases(self._settings.postgres.dsn()))
+        started = time.monotonic()
+
+        def run(title: str, command: list[str]) -> None:
+            self._run_job(title, command)
+            self._progress.done(title, started)
+
+        work = jobs(self._settings)
+        with ThreadPoolExecutor(len(work)) as pool:
+            for outcome in [pool.submit(run, title, command) for title, command in work.items()]:
+                outcome.result()
+
+    def _run_job(self, title: str, command: list[str]) -> None:
+        environment = {**os.environ, **self._settings.environment()}
+        try:
+            subprocess.run(
+                command,
+                cwd=PROJECT_ROOT,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=JOB_TIMEOUT,
+                check=True,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise JobFailed(f"{title}: not done after {JOB_TIMEOUT:.0f} s.", command=" ".join(command)) from error
+        except subprocess.CalledProcessError as error:
+            last_lines = "\n".join(error.stdout.splitlines()[-15:])
+            raise JobFailed(f"{title}: failed.", details=last_lines, command=" ".join(command)) from error
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.supervisor.states())
+        except OSError:
+            return False
+
+    def _end_what_is_left(self) -> None:
+        """The supervisor is gone or hangs: end it first, lest it restarts the others, then those, each by its pid."""
+        left = list(orphaned_processes(self._settings))
+        if (daemon := self.supervisor.daemon()) is not None:
+            with self._progress.step(f"end supervisor (pid {daemon.pid})"):
+                _end(daemon, signal.SIGKILL)
+        for name, process in left:
+            with self._progress.step(f"end {name} (pid {process.pid})"):
+                _end(process, signal.SIGINT if name == "postgres" else signal.SIGTERM)
+
+
+def _end(process: psutil.Process, with_signal: signal.Signals) -> None:
+    try:
+        process.send_signal(with_signal)
+        process.wait(STOP_TIMEOUT)
+    except psutil.TimeoutExpired:
+        process.kill()
+        process.wait(STOP_TIMEOUT)
+    except psutil.NoSuchProcess:
+        pass

@@ -1,0 +1,170 @@
+"""`fern down`, `reset`, `status`, `logs`, `kill`: the daily handling, the same in both modes."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from fern.errors import FernError, NeverHealthy, NotRunning
+from fern.runtime import docker, health
+from fern.runtime.embedded import EmbeddedRuntime
+from fern.runtime.logs import follow_logs, print_logs
+from fern.runtime.processes import processes
+from fern.runtime.progress import Progress
+from fern.settings import Settings
+
+
+@click.command()
+def down() -> None:
+    """Stop everything, gracefully; data stays."""
+    _down(Settings.load(), delete_data=False)
+    click.echo("everything is down; the data is kept")
+
+
+@click.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset(yes: bool) -> None:
+    """Stop everything and delete all data and logs."""
+    settings = Settings.load()
+    if not yes:
+        click.confirm(f"Delete everything in {settings.home} and start over?", abort=True)
+    _down(settings, delete_data=True)
+    shutil.rmtree(settings.home, ignore_errors=True)
+    click.echo("everything is down and deleted; `make up` starts over")
+
+
+def _down(settings: Settings, *, delete_data: bool) -> None:
+    if settings.mode == "docker":
+        docker.down(settings, delete_data=delete_data)
+        settings.forget()
+    EmbeddedRuntime(settings, Progress(Console(highlight=False))).down()
+
+
+@dataclass(frozen=True)
+class Row:
+    process: str
+    state: str
+    pid: int | None
+    uptime_seconds: int | None
+    restarts: int | None
+    health: str
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def status(as_json: bool) -> None:
+    """Show every process: state, pid, uptime, restarts, health.
+
+    Exit code 0 if all are healthy, 15 if one is not, 19 if nothing runs.
+    """
+    settings = Settings.load()
+    rows = _docker_rows(settings) if settings.mode == "docker" else _embedded_rows(settings)
+    if as_json:
+        click.echo(json.dumps({"mode": settings.mode, "items": [asdict(row) for row in rows]}, indent=2))
+    elif rows:
+        _print_rows(rows)
+    if not rows:
+        if not as_json:
+            click.echo("nothing is running; start it: make up")
+        sys.exit(NotRunning.exit_code)
+    sys.exit(0 if all(row.health == "healthy" for row in rows) else NeverHealthy.exit_code)
+
+
+def _embedded_rows(settings: Settings) -> list[Row]:
+    runtime = EmbeddedRuntime(settings, Progress(Console(highlight=False)))
+    if not runtime.supervisor.is_running():
+        return []
+    states = runtime.supervisor.states()
+    return [
+        Row(
+            process=process.name,
+            state=(state := states[process.name]).state.lower(),
+            pid=state.pid or None,
+            uptime_seconds=int(time.time() - state.started_at) if state.pid else None,
+            restarts=state.restarts,
+            health=health.problem(process, state, settings) or "healthy",
+        )
+        for process in runtime.processes
+    ]
+
+
+def _docker_rows(settings: Settings) -> list[Row]:
+    """An engine tells neither pid nor restarts in its listing; a one-shot job that went well counts as healthy."""
+    return [
+        Row(
+            process=container["Service"],
+            state=container["State"],
+            pid=None,
+            uptime_seconds=None,
+            restarts=None,
+            health="healthy"
+            if container["State"] == "exited" and container["ExitCode"] == 0
+            else container["Health"] or container["State"],
+        )
+        for container in docker.containers(settings)
+    ]
+
+
+def _print_rows(rows: list[Row]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("process", "state", "pid", "uptime", "restarts", "health"):
+        table.add_column(column, justify="right" if column in ("pid", "uptime", "restarts") else "left")
+    for row in rows:
+        colour = "green" if row.health == "healthy" else "red"
+        uptime = "" if row.uptime_seconds is None else _duration(row.uptime_seconds)
+        numbers = ("" if value is None else str(value) for value in (row.pid,))
+        restarts = "" if row.restarts is None else str(row.restarts)
+        table.add_row(row.process, row.state, *numbers, uptime, restarts, f"[{colour}]{row.health}[/]")
+    Console(highlight=False).print(table)
+
+
+def _duration(seconds: int) -> str:
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"
+
+
+@click.command()
+@click.argument("process", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on as new lines come.")
+@click.option("-n", "--lines", default=20, show_default=True, help="How many lines from the end.")
+def logs(process: str | None, follow: bool, lines: int) -> None:
+    """Show the logs of one process, or of all."""
+    settings = Settings.load()
+    if settings.mode == "docker":
+        docker.logs(settings, process, lines, follow=follow)
+        return
+    names = [process] if process else [p.name for p in processes(settings)]
+    files: dict[str, Path] = {name: settings.log(name) for name in names if settings.log(name).exists()}
+    if not files:
+        raise FernError(f"there is no log of {process or 'anything'} yet.", command="fern status")
+    positions = print_logs(files, lines)
+    if follow:
+        follow_logs(files, positions)
+
+
+@click.command()
+@click.argument("process")
+def kill(process: str) -> None:
+    """Kill a process the hard way (SIGKILL), to see the system survive it."""
+    settings = Settings.load()
+    if settings.mode == "docker":
+        docker.kill(settings, process)
+        return
+    runtime = EmbeddedRuntime(settings, Progress(Console(highlight=False)))
+    if not runtime.supervisor.is_running():
+        raise NotRunning("nothing is running.", command="make up")
+    state = runtime.supervisor.states().get(process)
+    if state is None or not state.pid:
+        names = ", ".join(p.name for p in runtime.processes)
+        raise FernError(f"there is no running process {process}; there are {names}.", command="fern status")
+    os.kill(state.pid, signal.SIGKILL)
+    click.echo(f"killed {process} (pid {state.pid}); the supervisor starts it again")

@@ -1,0 +1,32 @@
+"""One line per step with the time it took; in a terminal also a spinner while it runs."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+
+class Progress:
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            if self.console.is_terminal:
+                with self.console.status(title):
+                    yield
+            else:
+                yield
+        except BaseException:
+            self._line("[red]✗[/]", title, started)
+            raise
+        self._line("[green]✓[/]", title, started)
+
+    def done(self, title: str, started: float) -> None:
+        self._line("[green]✓[/]", title, started)
+
+    def _line(self, mark: str, title: str, started: float) -> None:
+        self.console.print(f"{mark} {title:<28} [dim]{time.monotonic() - started:5.1f} s[/]", highlight=False)
