@@ -1,14 +1,14 @@
 """`fern sms`: the SMS sandbox from the command line."""
 
-import asyncio
 import os
 from pathlib import Path
 
 import click
-import structlog
+from messaging.process import run
 
+from fern.errors import PortTaken
 from fern.sms.sandbox import Settings
-from fern.sms.server import bind, serve_until_stopped
+from fern.sms.server import bind, serve_until
 
 
 @click.group()
@@ -36,19 +36,10 @@ def serve(
     auth_token: str | None,
 ) -> None:
     """Serve Twilio's Messages API and the page with the phones, in the foreground."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ]
-    )
     try:
         listener = bind(host, port)
     except OSError as error:
-        message = f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}. See who has it: lsof -i :{port}"
-        raise click.ClickException(message) from error
-    asyncio.run(
-        serve_until_stopped(Settings(data_dir, auth_token or None, pace, callback_retries, inbound_url), listener)
-    )
+        problem = f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}."
+        raise PortTaken(problem, command=f"lsof -i :{port}") from error
+    settings = Settings(data_dir, auth_token or None, pace, callback_retries, inbound_url)
+    run("sms-sandbox", lambda stop: serve_until(stop, settings, listener))

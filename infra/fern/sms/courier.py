@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 import httpx
-import structlog
+from messaging.logs import get_logger
 
 from fern.sms.message import Message
 from fern.sms.store import Callback, Store
@@ -22,7 +22,7 @@ from fern.sms.store import Callback, Store
 AT_ONCE = 32
 TIMEOUT_SECONDS = 15.0  # Twilio's own
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def sign(token: str, url: str, parameters: Mapping[str, str]) -> str:

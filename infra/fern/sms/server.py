@@ -2,24 +2,23 @@
 
 import asyncio
 import contextlib
-import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
 import uvicorn
 from litestar import Litestar
 from litestar.di import Provide
 from litestar.plugins.problem_details import ProblemDetailsConfig, ProblemDetailsPlugin
+from messaging.logs import get_logger
 
 from fern.sms.hangup import CuttableConnection
 from fern.sms.sandbox import Sandbox, Settings
 from fern.sms.sandbox_api import FaultSwitches, Phones, health, page_file, show_phones
 from fern.sms.twilio_api import Messages
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +113,11 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def serve_until_stopped(settings: Settings, listener: socket.socket) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+async def serve_until(stop: asyncio.Event, settings: Settings, listener: socket.socket) -> None:
     async with serving(settings, listener) as address:
         log.info("sms sandbox ready", url=address.url)
         if faults := sorted(address.sandbox.faults.active()):
             log.warning("faults are on", faults=faults, clear="fern fault clear sms")
-        await asyncio.wait([asyncio.create_task(stop.wait()), address.work], return_when=asyncio.FIRST_COMPLETED)
-    log.info("sms sandbox stopped")
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([stopping, address.work], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
