@@ -1,0 +1,87 @@
+# `make` lists what there is. Works with GNU make 3.81 (macOS) and later.
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Passed on to the command: make logs ARGS="-f labour-api", make up ARGS=--embedded, make reset ARGS=--yes
+ARGS  ?=
+
+OURS        := shared services/labour services/notification infra
+SOURCES     := shared services infra $(wildcard e2e)
+CANDIDATES  := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11
+
+.DEFAULT_GOAL := help
+.PHONY: help install up demo down reset status logs doctor test check fmt lock
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: $(STAMP) ## start everything, wait until it is healthy, say where it is
+	@$(BIN)/fern up $(ARGS)
+
+demo: $(STAMP) ## play one labour and watch every hop to the phones
+	@$(BIN)/fern demo $(ARGS)
+
+status: $(STAMP) ## every process: state, pid, uptime, restarts, health
+	@$(BIN)/fern status $(ARGS)
+
+logs: $(STAMP) ## the end of every log; ARGS="-f labour-api" follows one
+	@$(BIN)/fern logs $(ARGS)
+
+doctor: $(STAMP) ## look for what would keep the system from starting
+	@$(BIN)/fern doctor $(ARGS)
+
+down: $(STAMP) ## stop everything, keep the data
+	@$(BIN)/fern down $(ARGS)
+
+reset: $(STAMP) ## stop everything and delete the data; ARGS=--yes does not ask
+	@$(BIN)/fern reset $(ARGS)
+
+test: check ## lint, types, import arrows and all tests
+	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+
+check: $(STAMP) ## lint, types and import arrows only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(SOURCES)
+	$(BIN)/lint-imports
+
+fmt: $(STAMP) ## format and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: $(STAMP) ## resolve the dependencies anew, with hashes
+	$(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --no-annotate --group dev \
+		pyproject.toml --no-emit-package fern-shared --no-emit-package fern-labour \
+		--no-emit-package fern-notification --no-emit-package fern-infra -o requirements.lock
+	@! grep -n '://' requirements.lock || { echo "error: the lock names a place; it must work with any index" >&2; exit 1; }
+
+install: $(STAMP) ## install into .venv what the lock says; the other targets do it by themselves
+
+$(STAMP): requirements.lock pyproject.toml $(OURS:%=%/pyproject.toml)
+	@python=; for candidate in $(CANDIDATES); do \
+		if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			python=$$candidate; break; fi; done; \
+	if [ -z "$$python" ]; then \
+		echo "error: no Python >= 3.11 found (tried: $(CANDIDATES))." >&2; \
+		echo "try:   make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 12; fi; \
+	[ -x $(BIN)/python ] || { echo "making $(VENV) with $$("$$python" --version)"; "$$python" -m venv $(VENV); } || { \
+		rm -rf $(VENV); echo "error: $$python cannot make a virtual environment." >&2; \
+		echo "try:   sudo apt install python3-venv" >&2; exit 1; }
+	@echo "installing the locked dependencies"
+	@{ $(BIN)/python -m pip install --disable-pip-version-check --no-input --progress-bar off \
+		--require-hashes -r requirements.lock 2>&1 || echo "pip failed"; } | tee $(VENV)/install.log | $(SHOW_PIP)
+	@{ $(BIN)/python -m pip install --disable-pip-version-check --no-input --quiet \
+		--no-deps --no-build-isolation $(OURS:%=-e %) 2>&1 || echo "pip failed"; } | tee $(VENV)/install.log | $(SHOW_PIP)
+	@touch $(STAMP)
+
+# pip's several hundred lines become one that counts; what it says when it fails is shown as it is.
+define SHOW_PIP
+awk '\
+	/^(Collecting|Requirement already satisfied:)/ { packages++; printf "\r  %d packages", packages; fflush() } \
+	/^Installing collected/ { printf ", unpacking"; fflush() } \
+	/^ *(ERROR|error)/      { printf "\n%s", $$0 } \
+	/^pip failed$$/         { failed = 1 } \
+	END { if (packages || failed) print ""; \
+	      if (failed) print "error: pip failed.\ntry:   less $(VENV)/install.log"; exit failed }'
+endef
