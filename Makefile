@@ -77,9 +77,9 @@ $(STAMP): requirements.lock pyproject.toml $(OURS:%=%/pyproject.toml)
 
 # pip's several hundred lines become one that counts; what it says when it fails is shown as it is.
 define SHOW_PIP
-awk '\
-	/^(Collecting|Requirement already satisfied:)/ { packages++; printf "\r  %d packages", packages; fflush() } \
-	/^Installing collected/ { printf ", unpacking"; fflush() } \
+awk -v live="$$([ -t 2 ] && echo yes)" '\
+	/^(Collecting|Processing|Requirement already satisfied:)/ { packages++; if (live) printf "\r  %d packages", packages; fflush() } \
+	/^Installing collected/ { printf "\r  %d packages, unpacking", packages; fflush() } \
 	/^ *(ERROR|error)/      { printf "\n%s", $$0 } \
 	/^pip failed$$/         { failed = 1 } \
 	END { if (packages || failed) print ""; \
