@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -13,7 +13,7 @@ BACKLOG = 1000  # a listener this far behind is dropped; it connects again and r
 @dataclass(frozen=True, slots=True)
 class Event:
     name: str
-    data: object = field(default_factory=dict)
+    data: object = None
 
     def encode(self) -> bytes:
         return b"event: %b\ndata: %b\n\n" % (self.name.encode(), msgspec.json.encode(self.data))

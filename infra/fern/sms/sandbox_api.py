@@ -14,8 +14,8 @@ from fern.sms.inbound import BadReply, reply_from_phone
 from fern.sms.sandbox import Sandbox
 
 PAGE = Path(__file__).parent / "page"
-PAGE_FILES = {"phones.css": "text/css", "phones.js": "text/javascript"}
-# Texts are strangers' words: the page may load and run nothing but its own two files.
+PAGE_FILES = {"phones.css": "text/css", "phones.js": "text/javascript", "fern.svg": "image/svg+xml"}
+# Texts are strangers' words: the page may load and run nothing but its own files.
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
     "Cache-Control": "no-cache",
