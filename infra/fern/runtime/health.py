@@ -16,7 +16,7 @@ from fern.settings import Settings
 HEARTBEAT_MAX_AGE = 15.0
 PROBE_TIMEOUT = 2.0
 POLL_INTERVAL = 0.1
-HOPELESS_RESTARTS = 3  # a process that has died this often while we wait will not be fine in a moment
+HOPELESS_RESTARTS = 2  # a process that has died this often while we wait will not be fine in a moment
 
 
 def problem(process: Process, state: ProcessState, settings: Settings) -> str | None:
