@@ -32,7 +32,7 @@ def up(mode: Mode | None) -> None:
         if _decide(mode, settings) == "docker":
             _up_in_docker(settings, progress)
         else:
-            EmbeddedRuntime(settings, progress).up()
+            _up_embedded(settings, progress)
         with progress.step("demo data"):
             _seed(settings)
     except OSError as error:
@@ -53,9 +53,15 @@ def _decide(asked: Mode | None, settings: Settings) -> Mode:
     return "docker"
 
 
+def _up_embedded(settings: Settings, progress: Progress) -> None:
+    if settings.mode == "docker" and docker.find_engine().state == "answering":  # both want the same ports
+        docker.down(settings, delete_data=False)
+    EmbeddedRuntime(settings, progress).up()
+
+
 def _up_in_docker(settings: Settings, progress: Progress) -> None:
     embedded = EmbeddedRuntime(settings, progress)
-    if embedded.supervisor.is_running():  # both want the same ports
+    if embedded.supervisor.is_running():
         embedded.down()
     if settings.mode is None:
         check_ports(settings, embedded.supervisor)
