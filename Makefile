@@ -8,6 +8,7 @@ ARGS  ?=
 
 OURS        := shared services/labour services/notification infra
 SOURCES     := shared services infra $(wildcard e2e)
+SHOW_PIP    := awk -v live="$$([ -t 2 ] && echo yes)" -f infra/install-progress.awk
 CANDIDATES  := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11
 
 .DEFAULT_GOAL := help
@@ -74,14 +75,3 @@ $(STAMP): requirements.lock pyproject.toml $(OURS:%=%/pyproject.toml)
 	@{ $(BIN)/python -m pip install --disable-pip-version-check --no-input --quiet \
 		--no-deps --no-build-isolation $(OURS:%=-e %) 2>&1 || echo "pip failed"; } | tee $(VENV)/install.log | $(SHOW_PIP)
 	@touch $(STAMP)
-
-# pip's several hundred lines become one that counts; what it says when it fails is shown as it is.
-define SHOW_PIP
-awk -v live="$$([ -t 2 ] && echo yes)" '\
-	/^(Collecting|Processing|Requirement already satisfied:)/ { packages++; if (live) printf "\r  %d packages", packages; fflush() } \
-	/^Installing collected/ { printf "\r  %d packages, unpacking", packages; fflush() } \
-	/^ *(ERROR|error)/      { printf "\n%s", $$0 } \
-	/^pip failed$$/         { failed = 1 } \
-	END { if (packages || failed) print ""; \
-	      if (failed) print "error: pip failed.\ntry:   less $(VENV)/install.log"; exit failed }'
-endef
