@@ -1,0 +1,94 @@
+"""The HTTP side port: health, faults, and the keys that verify push tokens.
+
+GET    /               Ok
+GET    /faults         every fault, and whether it is on
+PUT    /faults/{name}  switch one on: {"rate": 0.5, "topic": "labour.begun"}
+DELETE /faults/{name}  switch one off
+DELETE /faults         switch all off
+"""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+
+from fern.pubsub.broker import Broker
+from fern.pubsub.faults import DESCRIPTIONS, BadFault, Fault, UnknownFault
+
+
+class Answer(Exception):
+    """What to send back."""
+
+    def __init__(self, status: int, body: Any, content_type: str = "application/json") -> None:
+        self.status = status
+        self.body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.content_type = content_type
+
+
+def problem(status: int, title: str, detail: str) -> Answer:
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
+    return Answer(status, body, "application/problem+json")
+
+
+class HttpPort:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    @asynccontextmanager
+    async def serving(self, host: str, port: int) -> AsyncIterator[int]:
+        """Yields the port it is bound to."""
+        listener = socket.create_server((host, port))
+        config = uvicorn.Config(self, log_config=None, access_log=False, lifespan="off", ws="none")
+        server = _Embedded(config)
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            await task
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            event = await receive()
+            body, more = body + event.get("body", b""), event.get("more_body", False)
+        try:
+            answer = await self._answer(scope["method"], scope["path"], body)
+        except UnknownFault as error:
+            answer = problem(404, "Unknown fault", str(error))
+        except (BadFault, ValueError) as error:
+            answer = problem(422, "Bad fault", str(error))
+        headers = [(b"content-type", answer.content_type.encode()), (b"content-length", str(len(answer.body)).encode())]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    async def _answer(self, method: str, path: str, body: bytes) -> Answer:
+        faults = self._broker.faults
+        match method, path.strip("/").split("/"):
+            case "GET" | "HEAD", [""]:
+                return Answer(200, b"Ok\n", "text/plain")
+            case "GET", ["faults"]:
+                return Answer(200, {"items": faults.listing()})
+            case "PUT", ["faults", name]:
+                fault = Fault.from_json(name, json.loads(body or b"{}"))
+                await self._broker.set_faults({**faults.on, name: fault})
+                return Answer(200, next(item for item in faults.listing() if item["name"] == name))
+            case "DELETE", ["faults", name]:
+                if name not in DESCRIPTIONS:
+                    raise UnknownFault(f"there is no fault {name!r}; there are {', '.join(DESCRIPTIONS)}")
+                await self._broker.set_faults({other: fault for other, fault in faults.on.items() if other != name})
+                return Answer(204, b"")
+            case "DELETE", ["faults"]:
+                await self._broker.set_faults({})
+                return Answer(204, b"")
+        return problem(404, "Not found", f"{method} {path} is not served here; try GET / or GET /faults")
+
+
+class _Embedded(uvicorn.Server):
+    """Signals belong to the process, not to this port."""
+
+    def install_signal_handlers(self) -> None: ...

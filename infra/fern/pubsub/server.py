@@ -1,0 +1,62 @@
+"""The emulator as one object: store, broker, gRPC server and the HTTP side port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc.aio
+
+from fern.pubsub.broker import Broker
+from fern.pubsub.http_port import HttpPort
+from fern.pubsub.publisher import Publisher
+from fern.pubsub.store import Store
+from fern.pubsub.subscriber import Subscriber
+
+HOUSEKEEPING_SECONDS: Final = 30.0
+_OPTIONS: Final = [
+    # Above the limit of a publish, so that too large a request gets the service's answer and not the transport's.
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.so_reuseport", 0),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    target: str
+    """host:port, as PUBSUB_EMULATOR_HOST wants it."""
+    http_url: str
+    broker: Broker
+
+
+@asynccontextmanager
+async def running(
+    data_dir: Path, port: int = 0, http_port: int = 0, host: str = "127.0.0.1", grace: float = 0
+) -> AsyncIterator[Running]:
+    """Serve until the block is left. Port 0 picks a free one; `grace` is how long calls in flight may take at the end."""
+    store = Store(data_dir)
+    broker = Broker(store)
+    store.start()
+    server = grpc.aio.server(options=_OPTIONS)
+    server.add_generic_rpc_handlers((Publisher(broker).handler(), Subscriber(broker).handler()))
+    bound = server.add_insecure_port(f"{host}:{port}")
+    await server.start()
+    housekeeping = asyncio.create_task(_keep_house(broker))
+    try:
+        async with HttpPort(broker).serving(host, http_port) as http_bound:
+            yield Running(f"{host}:{bound}", f"http://{host}:{http_bound}", broker)
+    finally:
+        housekeeping.cancel()
+        await server.stop(grace)
+        await store.close()
+
+
+async def _keep_house(broker: Broker) -> None:
+    while True:
+        await asyncio.sleep(HOUSEKEEPING_SECONDS)
+        broker.expire()

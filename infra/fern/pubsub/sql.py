@@ -1,0 +1,151 @@
+"""What is on disk, and every statement that changes it.
+
+    topic          one row a topic; `config` is the serialised Topic
+    subscription   one row a subscription; `topic` outlives the topic, for messages that were published before it was deleted
+    message        one row a message, written once; gone when no subscription holds it and its topic retains nothing
+    backlog        (message, subscription): not acked yet. An ack deletes the row
+    fault          the faults that are on
+    secret         the key that signs push tokens
+
+Each statement handles a whole batch in one step: the writer thread gives up the interpreter lock once a step, and with thousands
+of small steps it would spend its time waiting to get it back.
+"""
+
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from fern.pubsub.message import Message
+
+APPLICATION_ID: Final = 0x4645524E  # "FERN"
+FORMAT: Final = 1
+SCHEMA: Final = f"""
+PRAGMA auto_vacuum = INCREMENTAL; -- first, because it counts only while the file is empty
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {FORMAT};
+CREATE TABLE topic (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, config BLOB NOT NULL) STRICT;
+CREATE TABLE subscription (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, topic INTEGER NOT NULL, config BLOB NOT NULL) STRICT;
+CREATE TABLE message (
+    id INTEGER PRIMARY KEY, topic INTEGER NOT NULL, published_at INTEGER NOT NULL, ordering_key TEXT NOT NULL,
+    body BLOB NOT NULL, checksum INTEGER NOT NULL) STRICT;
+CREATE TABLE backlog (
+    message INTEGER NOT NULL, subscription INTEGER NOT NULL, failures INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (message, subscription)) STRICT, WITHOUT ROWID;
+CREATE TABLE fault (name TEXT PRIMARY KEY, settings TEXT NOT NULL) STRICT;
+CREATE TABLE secret (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
+"""
+
+Statement = tuple[str, Sequence[Any]]
+
+# ── publish ──
+
+
+def keep_messages(topic_id: int, messages: Sequence[Message]) -> Statement:
+    """All published at once, so with one time and one ordering key. Idempotent, because a replay of an ordering key brings back
+    messages that other subscriptions may still hold."""
+    rows = ", ".join(["(?, ?, ?)"] * len(messages))
+    parameters: list[Any] = [topic_id, messages[0].published_at, messages[0].ordering_key]
+    for message in messages:
+        parameters += (message.id, message.body, zlib.crc32(message.body))
+    chosen = f"SELECT ?1, ?2, ?3, column1, column2, column3 FROM (VALUES {rows})"  # noqa: S608 (only placeholders)
+    return (
+        f"INSERT OR IGNORE INTO message (topic, published_at, ordering_key, id, body, checksum) {chosen}",
+        parameters,
+    )
+
+
+def owe(subscription_id: int, message_ids: Sequence[int]) -> Statement:
+    """The subscription must get these messages."""
+    return (
+        "INSERT OR IGNORE INTO backlog (message, subscription) SELECT value, ? FROM json_each(?)",
+        (subscription_id, json.dumps(message_ids)),
+    )
+
+
+# ── settle ──
+
+
+def settle(subscription_id: int, message_ids: Sequence[int]) -> Statement:
+    return (
+        "DELETE FROM backlog WHERE subscription = ? AND message IN (SELECT value FROM json_each(?))",
+        (subscription_id, json.dumps(message_ids)),
+    )
+
+
+def reclaim(message_ids: Sequence[int]) -> Statement:
+    """Free the disk space of those that nobody holds any more."""
+    return (
+        "DELETE FROM message WHERE id IN (SELECT value FROM json_each(?))"
+        " AND NOT EXISTS (SELECT 1 FROM backlog WHERE backlog.message = message.id)",
+        (json.dumps(message_ids),),
+    )
+
+
+def remember_failures(subscription_id: int, message_id: int, failures: int) -> Statement:
+    return (
+        "UPDATE backlog SET failures = ? WHERE message = ? AND subscription = ?",
+        (failures, message_id, subscription_id),
+    )
+
+
+# ── housekeeping ──
+
+
+def owe_nothing(subscription_id: int) -> Statement:
+    return "DELETE FROM backlog WHERE subscription = ?", (subscription_id,)
+
+
+def reclaim_topic(topic_id: int, before: int) -> Statement:
+    """Free what nobody holds and was published before this time (in microseconds)."""
+    return (
+        "DELETE FROM message WHERE topic = ? AND published_at < ?"
+        " AND NOT EXISTS (SELECT 1 FROM backlog WHERE backlog.message = message.id)",
+        (topic_id, before),
+    )
+
+
+SHRINK: Final[Statement] = ("PRAGMA incremental_vacuum(2000)", ())
+
+# ── topics and subscriptions ──
+
+
+def put_topic(topic_id: int, name: str, config: bytes) -> Statement:
+    return (
+        "INSERT INTO topic (id, name, config) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET config = excluded.config",
+        (topic_id, name, config),
+    )
+
+
+def delete_topic(topic_id: int) -> Statement:
+    return "DELETE FROM topic WHERE id = ?", (topic_id,)
+
+
+def put_subscription(subscription_id: int, name: str, topic_id: int, config: bytes) -> Statement:
+    return (
+        "INSERT INTO subscription (id, name, topic, config) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (id) DO UPDATE SET config = excluded.config",
+        (subscription_id, name, topic_id, config),
+    )
+
+
+def delete_subscription(subscription_id: int) -> Statement:
+    return "DELETE FROM subscription WHERE id = ?", (subscription_id,)
+
+
+# ── faults and secrets ──
+
+
+def put_faults(settings: dict[str, dict[str, Any]]) -> list[Statement]:
+    return [
+        ("DELETE FROM fault", ()),
+        (
+            "INSERT INTO fault (name, settings) SELECT key, value FROM json_each(?)",
+            (json.dumps(settings),),
+        ),
+    ]
+
+
+def put_secret(name: str, value: bytes) -> Statement:
+    return "INSERT INTO secret (name, value) VALUES (?, ?)", (name, value)

@@ -1,0 +1,330 @@
+"""One subscription in memory: what is ready, what is leased and until when, and who is waiting.
+
+Everything here runs on the event loop and touches no disk; what must be remembered goes through `Keeper`. After a restart it is
+rebuilt from the store: leases are forgotten, so what was unacked is ready again at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from fern.pubsub.ack_ids import message_of, new_ack_id
+from fern.pubsub.alarm import Alarm
+from fern.pubsub.consumer import Consumer, Handed
+from fern.pubsub.errors import Refused, invalid
+from fern.pubsub.faults import Faults
+from fern.pubsub.filters import Filter
+from fern.pubsub.message import Delivery, Lane, Message
+from fern.pubsub.policy import backoff
+from fern.pubsub.wire import Raw
+
+
+class Keeper(Protocol):
+    """What a subscription needs from the broker."""
+
+    faults: Faults
+
+    def dead_letter(self, subscription: Subscription, delivery: Delivery) -> bool:
+        """Forward to the dead-letter topic; False when there is none any more."""
+
+    def remember_failures(self, subscription: Subscription, delivery: Delivery) -> None: ...
+
+    def restore(self, subscription: Subscription, messages: list[Message]) -> None:
+        """Acked messages of an ordering key are wanted again."""
+
+
+class Subscription:
+    def __init__(self, id: int, config: Raw, topic_id: int, keeper: Keeper) -> None:
+        self.id: Final = id
+        self.config = config
+        self.topic_id: Final = topic_id
+        self.filter: Final = Filter.parse(config.filter)
+        self.pending: dict[int, Delivery] = {}
+        """Every unacked message, by message id."""
+        self._keeper: Final = keeper
+        self._ready: deque[Delivery | Lane] = deque()
+        self._lanes: dict[str, Lane] = {}
+        self._leases: dict[str, Delivery] = {}
+        self._consumers: deque[Consumer] = deque()
+        self._alarm: Final = Alarm(self._on_deadline)
+
+    @property
+    def name(self) -> str:
+        return str(self.config.name)
+
+    @property
+    def exactly_once(self) -> bool:
+        return bool(self.config.enable_exactly_once_delivery)
+
+    # ── messages come in ──
+
+    def enqueue(self, messages: Iterable[Message], failures: dict[int, int] | None = None) -> None:
+        faults = self._keeper.faults
+        for message in messages:
+            lane = self._lane(message.ordering_key)
+            delivery = Delivery(message, failures.get(message.id, 0) if failures else 0, lane)
+            self.pending[message.id] = delivery
+            if lane is not None:
+                lane.waiting.append(delivery)
+            if faults.active and (delay := faults.delay(self.config.topic)):
+                self._park(delivery, delay)
+            else:
+                self._offer(delivery)
+        self.dispatch()
+
+    def reset(self, messages: Iterable[Message]) -> None:
+        """Forget everything and start again with exactly these messages."""
+        for delivery in self.pending.values():
+            self._unlease(delivery)
+            delivery.acked = True
+        self.pending.clear()
+        self._leases.clear()
+        self._ready.clear()
+        self._lanes.clear()
+        self.enqueue(messages)
+
+    def drop(self, message_ids: Iterable[int]) -> None:
+        """Remove messages that nobody acked, because they are too old."""
+        for message_id in message_ids:
+            if delivery := self.pending.get(message_id):
+                if delivery.lane and delivery in delivery.lane.waiting:
+                    delivery.lane.waiting.remove(delivery)
+                    self._unlease(delivery)
+                    delivery.acked = True
+                    del self.pending[message_id]
+                else:
+                    self._settle(delivery)
+
+    # ── messages go out ──
+
+    def join(self, consumer: Consumer) -> None:
+        self._consumers.append(consumer)
+        self.dispatch()
+
+    def leave(self, consumer: Consumer) -> None:
+        """What it was handed but never got is ready again at once; what it got stays leased until the deadline."""
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+        if consumer.batch:
+            batch, consumer.batch = consumer.batch, []
+            self.give_back(batch)
+
+    def give_back(self, batch: Sequence[Handed]) -> None:
+        """Undo a hand-over that never reached anybody: it does not count as an attempt."""
+        for ack_id, delivery in reversed(batch):
+            if delivery.ack_id == ack_id:
+                self._unlease(delivery)
+                if delivery.lane:
+                    self._rewind(delivery)
+                    self._offer(delivery)
+                else:
+                    self._ready.appendleft(delivery)
+        self.dispatch()
+
+    def dispatch(self) -> None:
+        """Hand what is ready to those with room, in turn."""
+        tried = 0
+        while self._ready and tried < len(self._consumers):
+            consumer = self._consumers[0]
+            self._consumers.rotate(-1)
+            messages, size = consumer.room()
+            if messages <= 0 or not (taken := self._take(messages, size)):
+                tried += 1
+                continue
+            tried = 0
+            consumer.hand(self._lease(consumer, taken))
+
+    def _take(self, messages: int, size: int) -> list[Delivery]:
+        taken: list[Delivery] = []
+        ready = self._ready
+        if self._keeper.faults.active:
+            self._keeper.faults.shuffle(self.config.topic, ready)
+        while ready and messages > 0 and size > 0:
+            entry = ready.popleft()
+            if isinstance(entry, Lane):
+                entry.offered = False
+                while entry.waiting and messages > 0 and size > 0:
+                    delivery = entry.hand_out()
+                    taken.append(delivery)
+                    messages -= 1
+                    size -= len(delivery.message.body)
+            elif not entry.acked:  # acked late, while it was waiting to be delivered again
+                taken.append(entry)
+                messages -= 1
+                size -= len(entry.message.body)
+        return taken
+
+    def _lease(self, consumer: Consumer, taken: list[Delivery]) -> list[Handed]:
+        deadline = asyncio.get_running_loop().time() + consumer.ack_deadline
+        batch: list[Handed] = []
+        for delivery in taken:
+            delivery.ack_id = ack_id = new_ack_id(self.id, delivery.message.id)
+            delivery.deadline = deadline
+            delivery.consumer = consumer
+            consumer.hold(delivery)
+            self._leases[ack_id] = delivery
+            batch.append((ack_id, delivery))
+        self._alarm.at(deadline, batch)
+        faults = self._keeper.faults
+        if faults.active and not self.exactly_once:
+            # The copy's ack id has no lease, but a late ack of an unordered message counts.
+            batch = batch + [
+                (new_ack_id(self.id, delivery.message.id), delivery)
+                for delivery in taken
+                if not delivery.lane and faults.duplicate(self.config.topic)
+            ]
+        return batch
+
+    def fill(self, response: Raw, batch: Iterable[Handed]) -> None:
+        """Write what was handed over into a PullResponse or StreamingPullResponse."""
+        counted = self.config.HasField("dead_letter_policy")
+        add = response.received_messages.add
+        for ack_id, delivery in batch:
+            received = add(ack_id=ack_id, delivery_attempt=delivery.failures + 1 if counted else 0)
+            received.message.MergeFromString(delivery.message.body)
+
+    # ── messages are settled ──
+
+    def ack(self, ack_ids: Sequence[str]) -> tuple[list[int], list[str]]:
+        """Returns the ids of the messages that are now done, and the ack ids that came too late."""
+        done: list[int] = []
+        stale: list[str] = []
+        for ack_id, delivery in self._resolve(ack_ids):
+            if delivery is None and not self.exactly_once:
+                delivery = self._late(ack_id)
+            elif delivery is None:
+                stale.append(ack_id)
+            if delivery is not None and not delivery.acked:
+                self._settle(delivery)
+                done.append(delivery.message.id)
+        self.dispatch()
+        return done, stale
+
+    def modify_deadline(self, ack_ids: Sequence[str], seconds: int) -> list[str]:
+        """Extend the leases, or with 0 seconds give them up. Returns the ack ids that came too late."""
+        resolved = self._resolve(ack_ids)
+        leased = [(ack_id, delivery) for ack_id, delivery in resolved if delivery is not None]
+        if seconds:
+            deadline = asyncio.get_running_loop().time() + seconds
+            for _, delivery in leased:
+                delivery.deadline = deadline
+            self._alarm.at(deadline, leased)
+        else:
+            self._fail(delivery for _, delivery in leased)
+        return [ack_id for ack_id, delivery in resolved if delivery is None] if self.exactly_once else []
+
+    def end(self, reason: Refused) -> None:
+        """Send everybody away: the subscription was deleted or detached."""
+        self._alarm.stop()
+        for consumer in self._consumers:
+            consumer.end(reason)
+        self._consumers.clear()
+        self.reset([])
+
+    def _resolve(self, ack_ids: Sequence[str]) -> list[tuple[str, Delivery | None]]:
+        """Look all of them up before anything changes, so that a bad one refuses the whole request."""
+        resolved = [(ack_id, self._leases.get(ack_id)) for ack_id in ack_ids]
+        for ack_id, delivery in resolved:
+            if delivery is None and message_of(ack_id, self.id) is None:
+                raise invalid(f"ack_ids: {ack_id[:80]!r} was not given out by {self.name}")
+        return resolved
+
+    def _late(self, ack_id: str) -> Delivery | None:
+        """Without exactly-once an ack after the deadline, or from before a restart, still counts. Not with an ordering key: there
+        the message is already part of a replay."""
+        delivery = self.pending.get(message_of(ack_id, self.id) or 0)
+        return None if delivery is None or delivery.lane else delivery
+
+    def _settle(self, delivery: Delivery) -> None:
+        del self.pending[delivery.message.id]
+        self._unlease(delivery)
+        delivery.acked = True
+        if lane := delivery.lane:
+            lane.settle()
+            if lane.waiting:
+                self._offer(lane.waiting[0])
+            elif not lane.held:
+                del self._lanes[lane.key]
+
+    def _unlease(self, delivery: Delivery) -> None:
+        self._leases.pop(delivery.ack_id, None)
+        delivery.ack_id = ""
+        if delivery.consumer:
+            delivery.consumer.release(delivery)
+            delivery.consumer = None
+
+    # ── messages come back ──
+
+    def _fail(self, deliveries: Iterable[Delivery]) -> None:
+        policy = self.config.dead_letter_policy if self.config.HasField("dead_letter_policy") else None
+        for delivery in deliveries:
+            if not delivery.ack_id:  # replayed already, because of an earlier one of its key
+                continue
+            self._unlease(delivery)
+            delivery.failures += 1
+            if delivery.lane:
+                self._rewind(delivery)
+            if policy is not None:
+                if delivery.failures >= policy.max_delivery_attempts and self._keeper.dead_letter(self, delivery):
+                    self._bury(delivery)
+                    continue
+                self._keeper.remember_failures(self, delivery)
+            if delay := backoff(self.config, delivery.failures):
+                self._park(delivery, delay)
+            else:
+                self._offer(delivery)
+        self.dispatch()
+
+    def _rewind(self, delivery: Delivery) -> None:
+        assert delivery.lane  # noqa: S101
+        revived = []
+        for again in delivery.lane.rewind(delivery):
+            self._unlease(again)
+            if again.acked:
+                again.acked = False
+                self.pending[again.message.id] = again
+                revived.append(again.message)
+        if revived:
+            self._keeper.restore(self, revived)
+
+    def _bury(self, delivery: Delivery) -> None:
+        del self.pending[delivery.message.id]
+        delivery.acked = True
+        if lane := delivery.lane:
+            lane.waiting.remove(delivery)
+            if lane.waiting:
+                self._offer(lane.waiting[0])
+
+    def _park(self, delivery: Delivery, delay: float) -> None:
+        delivery.deadline = asyncio.get_running_loop().time() + delay
+        if delivery.lane:
+            delivery.lane.not_before = max(delivery.lane.not_before, delivery.deadline)
+        self._alarm.at(delivery.deadline, [("", delivery)])
+
+    def _lane(self, key: str) -> Lane | None:
+        if not key or not self.config.enable_message_ordering:
+            return None
+        return self._lanes.setdefault(key, Lane(key))
+
+    def _offer(self, delivery: Delivery) -> None:
+        """Make it ready, or its lane, if that is free."""
+        lane = delivery.lane
+        if lane is None:
+            self._ready.append(delivery)
+        elif not lane.offered and lane.free(asyncio.get_running_loop().time()):
+            lane.offered = True
+            self._ready.append(lane)
+
+    def _on_deadline(self, due: list[Handed], now: float) -> None:
+        expired: list[Delivery] = []
+        for ack_id, delivery in due:
+            if delivery.acked or delivery.ack_id != ack_id or delivery.deadline > now:
+                continue  # settled, handed out anew, or extended in the meantime
+            if ack_id:
+                expired.append(delivery)
+            else:
+                self._offer(delivery)
+        self._fail(expired)
