@@ -26,9 +26,14 @@ class CuttableConnection(H11Protocol):
         self.app_state["hang_up"] = transport.abort
 
 
+async def client_gone(request: Request[Any, Any, Any]) -> None:
+    """Returns when the connection is closed, by whichever side. Only after the body was read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
 async def hang_up(request: Request[Any, Any, Any]) -> Response[None]:
     """Cut, and wait until the server has noticed, so that the response which must be returned goes nowhere."""
     request.scope["state"]["hang_up"]()
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    await client_gone(request)
     return Response(None)

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import Controller, Request, Response, delete, get, post, put
-from litestar.params import Parameter
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.plugins.problem_details import ProblemDetailsException
 from litestar.response import File, Stream
 
@@ -28,14 +29,14 @@ async def show_phones() -> File:
 
 
 @get("/page/{name:str}", include_in_schema=False)
-async def page_file(name: str) -> File:
+async def page_file(name: FromPath[str]) -> File:
     if name not in PAGE_FILES:
         raise ProblemDetailsException(status_code=404, title="Not Found", detail=f"the page has no file {name}")
     return File(PAGE / name, media_type=PAGE_FILES[name], content_disposition_type="inline", headers=PAGE_HEADERS)
 
 
 @get("/health")
-async def health(sandbox: Sandbox) -> dict[str, object]:
+async def health(sandbox: NamedDependency[Sandbox]) -> dict[str, object]:
     return {"status": "ok", "faults": sorted(sandbox.faults.active())}
 
 
@@ -50,31 +51,31 @@ class Phones(Controller):
     @get("/messages")
     async def list_messages(
         self,
-        sandbox: Sandbox,
-        to: str | None = None,
-        limit: Annotated[int, Parameter(ge=1, le=1000)] = 100,
+        sandbox: NamedDependency[Sandbox],
+        to: FromQuery[str | None] = None,
+        limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
     ) -> dict[str, object]:
         """All that exist, newest first, whatever the faults hide from Twilio's API."""
         return {"items": [message.as_seen() for message in sandbox.store.newest(to, limit)]}
 
     @delete("/messages")
-    async def clear_messages(self, sandbox: Sandbox) -> None:
+    async def clear_messages(self, sandbox: NamedDependency[Sandbox]) -> None:
         sandbox.store.clear_messages()
         sandbox.feed.publish("cleared")
 
     @get("/opt-outs")
-    async def list_opt_outs(self, sandbox: Sandbox) -> dict[str, object]:
+    async def list_opt_outs(self, sandbox: NamedDependency[Sandbox]) -> dict[str, object]:
         return {"items": sandbox.store.opted_out()}
 
     @post("/inbound")
-    async def reply(self, sandbox: Sandbox, data: Reply) -> dict[str, object]:
+    async def reply(self, sandbox: NamedDependency[Sandbox], data: JSONBody[Reply]) -> dict[str, object]:
         try:
             return reply_from_phone(sandbox, data.phone, data.body).as_seen()
         except BadReply as error:
             raise ProblemDetailsException(status_code=400, title="Not a reply", detail=str(error)) from None
 
     @get("/events")
-    async def events(self, sandbox: Sandbox) -> Stream:
+    async def events(self, sandbox: NamedDependency[Sandbox]) -> Stream:
         """Server-sent events: ready, message, opt-outs, faults, cleared."""
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return Stream(sandbox.feed.listen(), media_type="text/event-stream", headers=headers)
@@ -91,11 +92,13 @@ class FaultSwitches(Controller):
     exception_handlers = {BadFault: answer_bad_fault}  # noqa: RUF012  (Litestar's way)
 
     @get()
-    async def list_faults(self, sandbox: Sandbox) -> dict[str, object]:
+    async def list_faults(self, sandbox: NamedDependency[Sandbox]) -> dict[str, object]:
         return {"items": sandbox.faults.shown()}
 
     @put("/{name:str}")
-    async def set_fault(self, request: Request[Any, Any, Any], sandbox: Sandbox, name: str) -> dict[str, object]:
+    async def set_fault(
+        self, request: Request[Any, Any, Any], sandbox: NamedDependency[Sandbox], name: FromPath[str]
+    ) -> dict[str, object]:
         try:
             wanted = msgspec.json.decode(await request.body() or b"{}")
         except msgspec.DecodeError as error:
@@ -104,9 +107,9 @@ class FaultSwitches(Controller):
         return next(item for item in sandbox.faults.shown() if item["name"] == name)
 
     @delete("/{name:str}")
-    async def clear_fault(self, sandbox: Sandbox, name: str) -> None:
+    async def clear_fault(self, sandbox: NamedDependency[Sandbox], name: FromPath[str]) -> None:
         sandbox.faults.clear(name)
 
     @delete()
-    async def clear_faults(self, sandbox: Sandbox) -> None:
+    async def clear_faults(self, sandbox: NamedDependency[Sandbox]) -> None:
         sandbox.faults.clear()

@@ -6,14 +6,17 @@ import binascii
 import hmac
 import re
 import time
+from contextlib import suppress
 from datetime import date
 from typing import Any
 from urllib.parse import urlencode
 
 from litestar import Controller, Request, Response, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath
 
 from fern.sms.errors import Refused, answer_refused
-from fern.sms.hangup import hang_up
+from fern.sms.hangup import client_gone, hang_up
 from fern.sms.intake import take
 from fern.sms.sandbox import Sandbox
 from fern.sms.store import Filters
@@ -29,12 +32,16 @@ class Messages(Controller):
     exception_handlers = {Refused: answer_refused}  # noqa: RUF012  (Litestar's way)
 
     @post("/Messages.json")
-    async def create_message(self, request: AnyRequest, account_sid: str, sandbox: Sandbox) -> Response[Any]:
+    async def create_message(
+        self, request: AnyRequest, account_sid: FromPath[str], sandbox: NamedDependency[Sandbox]
+    ) -> Response[Any]:
         token = authenticate(request, account_sid, sandbox.settings.auth_token)
         sandbox.store.remember_token(account_sid, token)
         form = {key: str(value) for key, value in (await request.form()).items()}
         reply = take(sandbox, account_sid, form)
-        await asyncio.sleep(reply.after_seconds)
+        if reply.after_seconds:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(client_gone(request), reply.after_seconds)
         if reply.answer is None:
             return await hang_up(request)
         if isinstance(reply.answer, Refused):
@@ -43,7 +50,7 @@ class Messages(Controller):
 
     @get("/Messages/{name:str}")
     async def fetch_message(
-        self, request: AnyRequest, account_sid: str, name: str, sandbox: Sandbox
+        self, request: AnyRequest, account_sid: FromPath[str], name: FromPath[str], sandbox: NamedDependency[Sandbox]
     ) -> dict[str, object]:
         authenticate(request, account_sid, sandbox.settings.auth_token)
         message = sandbox.store.find(account_sid, name.removesuffix(".json"))
@@ -52,7 +59,9 @@ class Messages(Controller):
         return message.as_twilio()
 
     @get("/Messages.json")
-    async def list_messages(self, request: AnyRequest, account_sid: str, sandbox: Sandbox) -> dict[str, object]:
+    async def list_messages(
+        self, request: AnyRequest, account_sid: FromPath[str], sandbox: NamedDependency[Sandbox]
+    ) -> dict[str, object]:
         authenticate(request, account_sid, sandbox.settings.auth_token)
         query = {key: str(value) for key, value in request.query_params.items()}
         page, size = _whole(query, "Page", 0), min(_whole(query, "PageSize", DEFAULT_PAGE) or 1, MAX_PAGE)
