@@ -58,14 +58,36 @@ class LabourCompleted(Event, frozen=True, kw_only=True):
     completed_at: datetime
 
 
-class NotificationSent(Event, frozen=True, kw_only=True):
-    """The provider has taken the message for one person. Carries no phone number: the labour knows the person."""
-
-    type = "notification.sent"
+class _Notification(Event, frozen=True, kw_only=True):
+    """News of one message to one person about one event. Carries no phone number: the labour knows the person."""
 
     notification_id: UUID
     cause_id: UUID
     cause_type: str
     person_id: UUID
     channel: str
+
+
+class NotificationSent(_Notification, frozen=True, kw_only=True):
+    """The provider has taken the message."""
+
+    type = "notification.sent"
+
     sent_at: datetime
+
+
+class NotificationDelivered(_Notification, frozen=True, kw_only=True):
+    """The provider says it reached the phone."""
+
+    type = "notification.delivered"
+
+    delivered_at: datetime
+
+
+class NotificationFailed(_Notification, frozen=True, kw_only=True):
+    """It will not reach this person. `reason` is a sentence for people, without personal data."""
+
+    type = "notification.failed"
+
+    failed_at: datetime
+    reason: str

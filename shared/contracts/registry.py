@@ -11,6 +11,8 @@ EVENTS: dict[tuple[str, int], type[events.Event]] = {
     for event in (
         events.LabourBegun,
         events.LabourCompleted,
+        events.NotificationDelivered,
+        events.NotificationFailed,
         events.NotificationSent,
         events.SubscriberAdded,
         events.SubscriberRemoved,

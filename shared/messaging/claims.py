@@ -9,6 +9,8 @@ Both belong to the caller's transaction. A rollback, a lost connection or a cras
 
 import hashlib
 from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from uuid import UUID
 
@@ -20,6 +22,15 @@ class Claim(Enum):
     GRANTED = "granted"
     ALREADY_COMPLETED = "already completed"
     HELD_ELSEWHERE = "held elsewhere"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRow:
+    consumer: str
+    event_id: UUID
+    status: str
+    claimed_at: datetime
+    completed_at: datetime | None
 
 
 _TRY_LOCKS = text("""
@@ -42,6 +53,11 @@ _COMPLETE_CLAIMS = text("""
 _RELEASE_CLAIMS = text("""
     DELETE FROM processed_event
     WHERE consumer = :consumer AND event_id = ANY(CAST(:ids AS uuid[])) AND status = 'PROCESSING'
+""")
+
+_SELECT_CLAIMS = text("""
+    SELECT consumer, event_id, status, claimed_at, completed_at FROM processed_event
+    WHERE event_id = ANY(CAST(:ids AS uuid[])) ORDER BY claimed_at
 """)
 
 
@@ -72,3 +88,8 @@ async def complete(session: AsyncSession, consumer: str, event_ids: Collection[U
 async def release(session: AsyncSession, consumer: str, event_ids: Collection[UUID]) -> None:
     """For events that turned out to be too early: they must come again, so no row may stay."""
     await session.execute(_RELEASE_CLAIMS, {"consumer": consumer, "ids": list(event_ids)})
+
+
+async def rows(session: AsyncSession, event_ids: Collection[UUID]) -> list[ClaimRow]:
+    found = await session.execute(_SELECT_CLAIMS, {"ids": list(event_ids)})
+    return [ClaimRow(**row) for row in found.mappings()]

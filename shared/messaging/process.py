@@ -1,14 +1,14 @@
 """The frame of every long-running process: logs, settings errors, signals, heartbeat, and a bounded, orderly stop.
 
 Environment: HEARTBEAT_FILE, touched every 2 s while the event loop turns; unset means no heartbeat.
-Exit codes: 0 stopped as asked; 1 crashed; 78 the settings are wrong (EX_CONFIG), nothing was started.
+Exit codes: 0 stopped as asked; 1 crashed; 64 no such role (EX_USAGE); 78 the settings are wrong (EX_CONFIG).
 """
 
 import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from messaging.backoff import Backoff
@@ -19,8 +19,19 @@ log = get_logger()
 
 HEARTBEAT_SECONDS = 2.0
 
+Main = Callable[[asyncio.Event], Awaitable[None]]
 
-def run(process: str, main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+
+def run_role(service: str, roles: Mapping[str, Main]) -> None:
+    """`python -m <service> <role>`: every process of a service, each alone."""
+    role = " ".join(sys.argv[1:])
+    if role not in roles:
+        sys.stderr.write(f"usage: python -m {service} {{{'|'.join(roles)}}}\n")
+        sys.exit(64)
+    run(f"{service}-{role.split()[0]}", roles[role])
+
+
+def run(process: str, main: Main) -> None:
     """Runs `main(stop)` until it returns. SIGTERM and SIGINT set `stop`; `main` finishes what it holds and returns."""
     configure(process, os.environ.get("LOG_LEVEL", "INFO"))
     try:
@@ -31,7 +42,7 @@ def run(process: str, main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     log.info("process stopped")
 
 
-async def _supervised(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+async def _supervised(main: Main) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -29,11 +29,12 @@ AFTER_COMMIT = FaultPoint(
 
 
 class UnitOfWork:
-    """`source` names the service in its events. `committed` runs after a commit that wrote events."""
+    """`source` names the service in its events. `committed` is called after a commit that wrote events."""
 
     def __init__(self, engine: AsyncEngine, *, source: str, committed: Callable[[], None]) -> None:
         self.session = AsyncSession(engine, expire_on_commit=False, autoflush=False)
         self._source, self._committed = source, committed
+        self._after_commit: list[Callable[[], None]] = []
         self._seen: list[Aggregate] = []
         self._emitted: list[Recorded] = []
 
@@ -45,6 +46,11 @@ class UnitOfWork:
     def emit(self, event: DomainEvent, *, key: str, at: datetime) -> None:
         """For events of rows that are no aggregates."""
         self._emitted.append(Recorded(event, key, at))
+
+    def after_commit(self, action: Callable[[], None]) -> None:
+        """For hints: runs once, after the commit, and never after a rollback. A crash in between loses it."""
+        if action not in self._after_commit:
+            self._after_commit.append(action)
 
     async def __aenter__(self) -> Self:
         return self
@@ -64,11 +70,12 @@ class UnitOfWork:
         recorded = [event for aggregate in self._seen for event in aggregate.collect()] + self._emitted
         if recorded:
             await outbox.add(self.session, self._source, recorded)
+            self.after_commit(self._committed)
         await BEFORE_COMMIT()
         await self.session.commit()
         await AFTER_COMMIT()
-        if recorded:
-            self._committed()
+        for action in self._after_commit:
+            action()
 
 
 UnitsOfWork = Callable[[], UnitOfWork]

@@ -49,12 +49,12 @@ def processes(settings: Settings) -> list[Process]:
             (*sms, "--data-dir", str(data / "sms")),
             health_url=settings.url("sms-sandbox") + "/health",
         ),
-        _api(settings, "labour-api", "labour.app"),
-        _worker(settings, "labour-relay", "labour.relay"),
-        _api(settings, "notification-api", "notification.app"),
-        _worker(settings, "notification-consumer", "notification.consumer"),
-        _worker(settings, "notification-dispatcher", "notification.dispatcher"),
-        _worker(settings, "notification-relay", "notification.relay"),
+        _api(settings, "labour-api"),
+        _worker(settings, "labour-relay"),
+        _api(settings, "notification-api"),
+        _worker(settings, "notification-consumer"),
+        _worker(settings, "notification-dispatcher"),
+        _worker(settings, "notification-relay"),
     ]
 
 
@@ -68,9 +68,14 @@ def jobs(settings: Settings) -> dict[str, list[str]]:
     }
 
 
-def _api(settings: Settings, name: str, module: str) -> Process:
-    return Process(name, "service", (sys.executable, "-m", module), health_url=settings.url(name) + "/health/ready")
+def _api(settings: Settings, name: str) -> Process:
+    return Process(name, "service", _service_command(name), health_url=settings.url(name) + "/health/ready")
 
 
-def _worker(settings: Settings, name: str, module: str) -> Process:
-    return Process(name, "service", (sys.executable, "-m", module), heartbeat=settings.heartbeat(name))
+def _worker(settings: Settings, name: str) -> Process:
+    return Process(name, "service", _service_command(name), heartbeat=settings.heartbeat(name))
+
+
+def _service_command(name: str) -> tuple[str, ...]:
+    service, _, role = name.partition("-")
+    return (sys.executable, "-m", service, role)

@@ -1,0 +1,1 @@
+"""The Notification service: from an event to one SMS for each person it concerns."""

@@ -1,0 +1,94 @@
+"""Fixtures for everyone: a real PostgreSQL with fresh, migrated databases, and a real bus."""
+
+import asyncio
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from fern.postgres import TemporaryServer, ensure_service_databases, temporary_server
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from messaging.database import create_engine
+from messaging.unit_of_work import UnitOfWork, UnitsOfWork
+
+ROOT = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryServer]:
+    """One server per test process, with the services' roles and their migrated databases as templates."""
+    with temporary_server(tmp_path_factory.mktemp("postgres")) as server:
+        asyncio.run(ensure_service_databases(server.dsn()))
+        for service in ("labour", "notification"):
+            migrate(service, server.url(service, service))
+        yield server
+
+
+def migrate(service: str, url: str) -> None:
+    environment = {**os.environ, "FERN_MODE": "local", f"{service.upper()}_DATABASE_URL": url}
+    command = [sys.executable, "-m", "alembic", "-c", f"services/{service}/alembic.ini", "upgrade", "head"]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=120)
+
+
+_numbers = itertools.count()
+
+
+async def fresh_database(server: TemporaryServer, service: str) -> str:
+    """A copy of the service's migrated database, as its role sees it."""
+    name = f"{service}_{os.getpid()}_{next(_numbers)}"
+    admin = await asyncpg.connect(server.dsn())
+    try:
+        await admin.execute(f"CREATE DATABASE {name} TEMPLATE {service} OWNER {service}")
+    finally:
+        await admin.close()
+    return server.url(name, service)
+
+
+@pytest.fixture
+async def labour_url(postgres: TemporaryServer) -> str:
+    return await fresh_database(postgres, "labour")
+
+
+@pytest.fixture
+async def notification_url(postgres: TemporaryServer) -> str:
+    return await fresh_database(postgres, "notification")
+
+
+@pytest.fixture
+async def labour_engine(labour_url: str) -> AsyncIterator[AsyncEngine]:
+    engine = create_engine(labour_url, process="test", pool_size=40)
+    yield engine
+    await engine.dispose()
+
+
+@pytest.fixture
+async def notification_engine(notification_url: str) -> AsyncIterator[AsyncEngine]:
+    engine = create_engine(notification_url, process="test", pool_size=40)
+    yield engine
+    await engine.dispose()
+
+
+def units_of_work(engine: AsyncEngine, source: str) -> UnitsOfWork:
+    return lambda: UnitOfWork(engine, source=source, committed=lambda: None)
+
+
+@pytest.fixture
+def labour_units(labour_engine: AsyncEngine) -> UnitsOfWork:
+    return units_of_work(labour_engine, "labour")
+
+
+@pytest.fixture
+def notification_units(notification_engine: AsyncEngine) -> UnitsOfWork:
+    return units_of_work(notification_engine, "notification")
+
+
+@pytest.fixture
+def project() -> str:
+    """Every test has its own topics on the shared bus."""
+    return f"test-{uuid4().hex[:12]}"

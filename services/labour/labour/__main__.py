@@ -1,0 +1,32 @@
+"""The processes of the Labour service: `python -m labour api` and `python -m labour relay`."""
+
+import asyncio
+
+from messaging.process import run_role
+from messaging.relay_process import run_relay
+from messaging.web import serve
+
+from labour.app import build
+from labour.settings import Settings
+
+
+async def api(stop: asyncio.Event) -> None:
+    settings = Settings.load()
+    await serve(build(settings), host=settings.api_host, port=settings.api_port, stop=stop)
+
+
+async def relay(stop: asyncio.Event) -> None:
+    settings = Settings.load()
+    await run_relay(
+        stop,
+        name="labour-relay",
+        database_url=settings.database_url,
+        project_id=settings.project_id,
+        poll_interval=settings.relay_poll_seconds,
+        retention_days=settings.retention_days,
+        replay_horizon_days=settings.replay_horizon_days,
+    )
+
+
+if __name__ == "__main__":
+    run_role("labour", {"api": api, "relay": relay})

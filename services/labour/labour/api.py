@@ -1,0 +1,90 @@
+"""The REST API: bodies in, verbs called, views out; and the one table that says which error is which problem."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+from litestar import Controller, Response, delete, get, post, put
+from litestar.params import Parameter
+from messaging.unit_of_work import UnitsOfWork
+from messaging.web import Problem
+from msgspec import Meta
+
+from labour import commands, model, queries
+from labour.commands import TooBusy
+from labour.phone import NotAPhoneNumber
+from labour.queries import LabourPage, LabourView, SubscriberView
+from labour.store import NoSuchLabour
+
+PersonName = Annotated[
+    str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$", examples=["Ada"])
+]
+
+
+class PlanLabour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    mother_name: PersonName
+
+
+class Subscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: PersonName
+    phone: Annotated[str, Meta(min_length=1, max_length=40, description="With country code", examples=["+12025550123"])]
+
+
+class LabourController(Controller):
+    path = "/api/v1/labours"
+    tags = ("labours",)
+
+    @post(summary="Plan a labour")
+    async def plan(self, units_of_work: UnitsOfWork, data: PlanLabour) -> Response[LabourView]:
+        labour = await commands.plan_labour(units_of_work, mother_name=data.mother_name.strip())
+        return Response(LabourView.of(labour), status_code=201, headers={"Location": f"/api/v1/labours/{labour.id}"})
+
+    @get(summary="List labours, newest first")
+    async def list_labours(
+        self, units_of_work: UnitsOfWork, limit: Annotated[int, Parameter(ge=1, le=100)] = 20, after: UUID | None = None
+    ) -> LabourPage:
+        async with units_of_work() as uow:
+            return await queries.list_labours(uow.session, limit=limit, after=after)
+
+    @get("/{labour_id:uuid}", summary="One labour and the people who are told about it")
+    async def get_labour(self, units_of_work: UnitsOfWork, labour_id: UUID) -> LabourView:
+        async with units_of_work() as uow:
+            return await queries.get_labour(uow.session, labour_id)
+
+    @put("/{labour_id:uuid}/begin", summary="It has begun: everyone subscribed is told")
+    async def begin(self, units_of_work: UnitsOfWork, labour_id: UUID) -> LabourView:
+        return LabourView.of(await commands.begin_labour(units_of_work, labour_id))
+
+    @put("/{labour_id:uuid}/complete", summary="The baby is here: everyone subscribed is told")
+    async def complete(self, units_of_work: UnitsOfWork, labour_id: UUID) -> LabourView:
+        return LabourView.of(await commands.complete_labour(units_of_work, labour_id))
+
+    @post("/{labour_id:uuid}/subscribers", summary="Somebody is to be told")
+    async def subscribe(self, units_of_work: UnitsOfWork, labour_id: UUID, data: Subscribe) -> SubscriberView:
+        subscriber = await commands.subscribe(units_of_work, labour_id, name=data.name.strip(), phone=data.phone)
+        return SubscriberView.of(subscriber)
+
+    @delete("/{labour_id:uuid}/subscribers/{subscriber_id:uuid}", summary="Somebody is no longer to be told")
+    async def unsubscribe(self, units_of_work: UnitsOfWork, labour_id: UUID, subscriber_id: UUID) -> None:
+        await commands.unsubscribe(units_of_work, labour_id, subscriber_id)
+
+
+def _conflict(name: str) -> Callable[[model.LabourError], Problem]:
+    return lambda error: Problem(409, name, str(error), labour_id=str(error.labour_id))
+
+
+PROBLEMS: Mapping[type[Exception], Callable[[Any], Problem]] = {
+    NoSuchLabour: lambda error: Problem(404, "no-such-labour", str(error)),
+    NotAPhoneNumber: lambda error: Problem(
+        400, "not-a-phone-number", str(error), fields=[{"field": "phone", "problem": str(error)}]
+    ),
+    TooBusy: lambda _: Problem(
+        409, "too-busy", "Too many people are changing this labour at once; try again.", {"Retry-After": "1"}
+    ),
+    model.LabourAlreadyBegun: _conflict("labour-already-begun"),
+    model.LabourAlreadyCompleted: _conflict("labour-already-completed"),
+    model.AlreadySubscribed: _conflict("already-subscribed"),
+    model.RosterFull: _conflict("roster-full"),
+    model.NotSubscribed: lambda error: Problem(404, "not-subscribed", str(error), labour_id=str(error.labour_id)),
+}

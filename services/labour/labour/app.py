@@ -1,0 +1,41 @@
+"""The API as an application: wiring only."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from litestar import Litestar, Router
+from litestar.di import Provide
+from messaging import relay
+from messaging.database import create_engine, ping
+from messaging.hints import Hinter
+from messaging.operations import OutboxOperations, operator_guard
+from messaging.unit_of_work import UnitOfWork
+from messaging.web import create_app
+
+from labour.api import PROBLEMS, LabourController
+from labour.settings import Settings
+
+
+def build(settings: Settings) -> Litestar:
+    engine = create_engine(settings.database_url, process="labour-api")
+    hinter = Hinter(settings.database_url, relay.CHANNEL, process="labour-api")
+
+    def units_of_work() -> UnitOfWork:
+        return UnitOfWork(engine, source="labour", committed=hinter.hint)
+
+    async def lifespan(_: Litestar) -> AsyncGenerator[None, None]:
+        hinting = asyncio.create_task(hinter.run(), name="hints")
+        yield
+        hinting.cancel()
+        await engine.dispose()
+
+    operations = Router("/", route_handlers=[OutboxOperations], guards=[operator_guard(settings.operations_token)])
+    return create_app(
+        title="FernLabour: Labour",
+        description="Plan a labour, say who shall be told, begin it, complete it.",
+        routes=[LabourController, operations],
+        problems=PROBLEMS,
+        dependencies={"units_of_work": Provide(lambda: units_of_work, sync_to_thread=False)},
+        ready=lambda: ping(engine),
+        lifespan=lifespan,
+    )

@@ -1,0 +1,85 @@
+"""The read side: plain rows, no aggregates."""
+
+from collections import defaultdict
+from collections.abc import Collection
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from labour.model import Labour, Phase, Subscriber
+from labour.store import NoSuchLabour, labour_table, subscriber_table
+
+
+class SubscriberView(msgspec.Struct, frozen=True):
+    id: UUID
+    name: str
+    phone: str
+
+    @classmethod
+    def of(cls, subscriber: Subscriber) -> "SubscriberView":
+        return cls(subscriber.id, subscriber.name, subscriber.phone)
+
+
+class LabourView(msgspec.Struct, frozen=True):
+    id: UUID
+    mother_name: str
+    phase: Phase
+    planned_at: datetime
+    begun_at: datetime | None
+    completed_at: datetime | None
+    version: int
+    roster_version: int
+    subscribers: list[SubscriberView]
+
+    @classmethod
+    def of(cls, labour: Labour) -> "LabourView":
+        return cls(
+            labour.id,
+            labour.mother_name,
+            labour.phase,
+            labour.planned_at,
+            labour.begun_at,
+            labour.completed_at,
+            labour.version,
+            labour.roster_version,
+            [SubscriberView.of(subscriber) for subscriber in labour.subscribers],
+        )
+
+
+class LabourPage(msgspec.Struct, frozen=True):
+    """`next` is the `after` of the next page, or null on the last one."""
+
+    items: list[LabourView]
+    next: UUID | None
+
+
+async def get_labour(session: AsyncSession, labour_id: UUID) -> LabourView:
+    row = (await session.execute(select(labour_table).where(labour_table.c.id == labour_id))).mappings().one_or_none()
+    if row is None:
+        raise NoSuchLabour(labour_id)
+    people = await _subscribers(session, [labour_id])
+    return LabourView(**row, subscribers=people[labour_id])
+
+
+async def list_labours(session: AsyncSession, *, limit: int, after: UUID | None) -> LabourPage:
+    """Newest first: ids are UUIDv7, so their order is the order of planning."""
+    statement = select(labour_table).order_by(labour_table.c.id.desc()).limit(limit + 1)
+    if after is not None:
+        statement = statement.where(labour_table.c.id < after)
+    rows = (await session.execute(statement)).mappings().all()
+    people = await _subscribers(session, [row["id"] for row in rows[:limit]])
+    items = [LabourView(**row, subscribers=people[row["id"]]) for row in rows[:limit]]
+    return LabourPage(items, items[-1].id if len(rows) > limit else None)
+
+
+async def _subscribers(session: AsyncSession, labour_ids: Collection[UUID]) -> dict[UUID, list[SubscriberView]]:
+    found = defaultdict[UUID, list[SubscriberView]](list)
+    statement = (
+        select(subscriber_table).where(subscriber_table.c.labour_id.in_(labour_ids)).order_by(subscriber_table.c.id)
+    )
+    for row in (await session.execute(statement)).mappings():
+        found[row["labour_id"]].append(SubscriberView(row["id"], row["name"], row["phone"]))
+    return found

@@ -1,0 +1,43 @@
+"""What the Labour service needs to know about the world around it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from messaging.settings import Environment
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """LABOUR_DATABASE_URL   postgresql+asyncpg://…, the service's own database
+    PUBSUB_PROJECT_ID        the project whose topics and subscriptions we use
+    OPERATIONS_TOKEN         bearer token of the operations routes
+    LABOUR_API_HOST, LABOUR_API_PORT   where the API listens (127.0.0.1, 8401)
+    RELAY_POLL_SECONDS       how often the relay looks when nobody hints (1)
+    RETENTION_DAYS, REPLAY_HORIZON_DAYS   how long published events are kept (90), and how far back a replay may go (30)
+    """
+
+    database_url: str
+    project_id: str
+    operations_token: str
+    api_host: str
+    api_port: int
+    relay_poll_seconds: float
+    retention_days: int
+    replay_horizon_days: int
+
+    @classmethod
+    def load(cls, variables: Mapping[str, str] = os.environ) -> "Settings":
+        environment = Environment(variables)
+        settings = cls(
+            database_url=environment.text("LABOUR_DATABASE_URL"),
+            project_id=environment.text("PUBSUB_PROJECT_ID", local="fern-local"),
+            operations_token=environment.text("OPERATIONS_TOKEN", local="local-operations", secret=True),
+            api_host=environment.optional("LABOUR_API_HOST", "127.0.0.1"),
+            api_port=environment.number("LABOUR_API_PORT", 8401, int, least=1),
+            relay_poll_seconds=environment.number("RELAY_POLL_SECONDS", 1.0, float, least=0.01),
+            retention_days=environment.number("RETENTION_DAYS", 90, int, least=1),
+            replay_horizon_days=environment.number("REPLAY_HORIZON_DAYS", 30, int, least=1),
+        )
+        environment.check()
+        return settings

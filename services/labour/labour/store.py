@@ -1,0 +1,82 @@
+"""Tables, the mapping of the aggregate onto them, and its repository."""
+
+from uuid import UUID
+
+from messaging.outbox import metadata
+from messaging.unit_of_work import UnitOfWork
+from sqlalchemy import Column, DateTime, Enum, ForeignKey, Integer, Table, Text, UniqueConstraint, Uuid
+from sqlalchemy.orm import registry, relationship
+
+from labour.model import Labour, Phase, Subscriber
+
+mapper = registry(metadata=metadata)
+
+labour_table = Table(
+    "labour",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("mother_name", Text, nullable=False),
+    Column(
+        "phase",
+        Enum(Phase, native_enum=False, length=20, values_callable=lambda phases: [phase.value for phase in phases]),
+        nullable=False,
+    ),
+    Column("planned_at", DateTime(timezone=True), nullable=False),
+    Column("begun_at", DateTime(timezone=True)),
+    Column("completed_at", DateTime(timezone=True)),
+    Column("roster_version", Integer, nullable=False),
+    Column("version", Integer, nullable=False),
+)
+
+subscriber_table = Table(
+    "subscriber",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("labour_id", Uuid, ForeignKey("labour.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("phone", Text, nullable=False),
+    Column("subscribed_at", DateTime(timezone=True), nullable=False),
+    UniqueConstraint("labour_id", "phone", name="subscriber_once_per_labour"),
+)
+
+
+def map_model() -> None:
+    """Once per process; the model itself knows nothing of it, so its rules are tested without a database."""
+    if "__mapper__" in Labour.__dict__:
+        return
+    mapper.map_imperatively(Subscriber, subscriber_table)
+    mapper.map_imperatively(
+        Labour,
+        labour_table,
+        version_id_col=labour_table.c.version,
+        properties={
+            "subscribers": relationship(
+                Subscriber, lazy="selectin", cascade="all, delete-orphan", order_by=subscriber_table.c.id
+            )
+        },
+    )
+
+
+class NoSuchLabour(Exception):
+    def __init__(self, labour_id: UUID) -> None:
+        super().__init__(f"There is no labour {labour_id}.")
+        self.labour_id = labour_id
+
+
+class Labours:
+    """Tells the unit of work about every labour it hands out, so that no event is forgotten."""
+
+    def __init__(self, uow: UnitOfWork) -> None:
+        map_model()
+        self._uow = uow
+
+    def add(self, labour: Labour) -> None:
+        self._uow.session.add(labour)
+        self._uow.see(labour)
+
+    async def get(self, labour_id: UUID) -> Labour:
+        labour = await self._uow.session.get(Labour, labour_id)
+        if labour is None:
+            raise NoSuchLabour(labour_id)
+        self._uow.see(labour)
+        return labour

@@ -1,0 +1,34 @@
+"""Labours, their subscribers, the outbox, and claims for what this service consumes."""
+
+from alembic import op
+from messaging.schema import create_claims_v1, create_outbox_v1
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    op.execute("""
+        CREATE TABLE labour (
+            id             uuid PRIMARY KEY,
+            mother_name    text NOT NULL,
+            phase          varchar(20) NOT NULL CHECK (phase IN ('planned', 'early', 'complete')),
+            planned_at     timestamptz NOT NULL,
+            begun_at       timestamptz,
+            completed_at   timestamptz CHECK ((phase = 'complete') = (completed_at IS NOT NULL)),
+            roster_version integer NOT NULL CHECK (roster_version >= 0),
+            version        integer NOT NULL
+        )
+    """)
+    op.execute("""
+        CREATE TABLE subscriber (
+            id            uuid PRIMARY KEY,
+            labour_id     uuid NOT NULL REFERENCES labour (id),
+            name          text NOT NULL,
+            phone         text NOT NULL,
+            subscribed_at timestamptz NOT NULL,
+            CONSTRAINT subscriber_once_per_labour UNIQUE (labour_id, phone)
+        )
+    """)
+    create_outbox_v1()
+    create_claims_v1()

@@ -1,0 +1,69 @@
+"""The REST API: who was told what, and a person's decisions about messages in doubt."""
+
+from enum import StrEnum
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from litestar import Controller, get, post
+from litestar.params import Parameter
+from messaging.unit_of_work import UnitsOfWork
+from messaging.web import Items, Problem
+
+from notification import ledger, queries
+from notification.model import State
+from notification.queries import NotificationView
+
+
+class NotificationController(Controller):
+    path = "/api/v1/labours/{labour_id:uuid}/notifications"
+    tags = ("notifications",)
+
+    @get(summary="Who is told what about a labour, and how far it got")
+    async def list_notifications(self, units_of_work: UnitsOfWork, labour_id: UUID) -> Items[NotificationView]:
+        async with units_of_work() as uow:
+            return Items(await queries.of_labour(uow.session, labour_id))
+
+
+class Decision(StrEnum):
+    SENT = "sent"  # somebody knows that the person has it
+    SEND_AGAIN = "send-again"
+    GIVE_UP = "give-up"
+
+
+class Resolve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    decision: Decision
+
+
+class LedgerOperations(Controller):
+    path = "/operations/notifications"
+    tags = ("operations",)
+
+    @get(summary="Messages in one state, oldest first")
+    async def in_state(
+        self,
+        units_of_work: UnitsOfWork,
+        state: State = State.IN_DOUBT,
+        limit: Annotated[int, Parameter(ge=1, le=1000)] = 100,
+    ) -> Items[NotificationView]:
+        async with units_of_work() as uow:
+            return Items(await queries.in_state(uow.session, state, limit))
+
+    @post("/{notification_id:uuid}/resolve", status_code=200, summary="Decide about a message in doubt")
+    async def resolve(self, units_of_work: UnitsOfWork, notification_id: UUID, data: Resolve) -> NotificationView:
+        async with units_of_work() as uow:
+            match data.decision:
+                case Decision.SENT:
+                    decided = await ledger.settle_sent(uow, notification_id, sid=None, start=(State.IN_DOUBT,))
+                case Decision.SEND_AGAIN:
+                    decided = await ledger.send_again(uow, notification_id, attempt=None)
+                case Decision.GIVE_UP:
+                    decided = await ledger.settle_failed(
+                        uow, notification_id, attempt=None, reason="given up by a person", start=(State.IN_DOUBT,)
+                    )
+            view = await queries.one(uow.session, notification_id)
+        if view is None:
+            raise Problem(404, "no-such-notification", f"There is no notification {notification_id}.")
+        if not decided:
+            raise Problem(409, "not-in-doubt", f"Notification {notification_id} is {view.state}, not in doubt.")
+        return view

@@ -1,0 +1,65 @@
+"""The API as an application: wiring only."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from litestar import Litestar, Router
+from litestar.di import Provide
+from messaging import relay
+from messaging.database import create_engine, ping
+from messaging.hints import Hinter
+from messaging.operations import ClaimOperations, OutboxOperations, operator_guard
+from messaging.pubsub import PubSub
+from messaging.unit_of_work import UnitOfWork
+from messaging.web import create_app
+
+from notification import dispatcher
+from notification.api import LedgerOperations, NotificationController
+from notification.consumer import create_consumer
+from notification.push import PushController, PushVerifier
+from notification.settings import Settings
+from notification.webhooks import TwilioController
+
+NAME = "notification-api"
+
+
+def build(settings: Settings) -> Litestar:
+    """Called inside the running event loop, as the bus wants it."""
+    engine = create_engine(settings.database_url, process=NAME)
+    wake_relay = Hinter(settings.database_url, relay.CHANNEL, process=NAME)
+    wake_dispatcher = Hinter(settings.database_url, dispatcher.CHANNEL, process=NAME)
+    bus = PubSub(settings.project_id)
+    verifier = PushVerifier(settings)
+
+    def units_of_work() -> UnitOfWork:
+        return UnitOfWork(engine, source="notification", committed=wake_relay.hint)
+
+    consumer = create_consumer(units_of_work, bus, wake_dispatcher.hint)
+
+    async def lifespan(_: Litestar) -> AsyncGenerator[None, None]:
+        hinting = [asyncio.create_task(hinter.run()) for hinter in (wake_relay, wake_dispatcher)]
+        yield
+        for task in hinting:
+            task.cancel()
+        await bus.close()
+        await engine.dispose()
+
+    operations = Router(
+        "/",
+        route_handlers=[OutboxOperations, ClaimOperations, LedgerOperations],
+        guards=[operator_guard(settings.operations_token)],
+    )
+    return create_app(
+        title="FernLabour: Notification",
+        description="Who was told what, and how far each message got.",
+        routes=[NotificationController, TwilioController, PushController, operations],
+        problems={},
+        dependencies={
+            "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
+            "settings": Provide(lambda: settings, sync_to_thread=False),
+            "consumer": Provide(lambda: consumer, sync_to_thread=False),
+            "push_verifier": Provide(lambda: verifier, sync_to_thread=False),
+        },
+        ready=lambda: ping(engine),
+        lifespan=lifespan,
+    )

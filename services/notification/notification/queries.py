@@ -1,0 +1,55 @@
+"""The read side of the ledger. Phone numbers and texts stay inside: a reader sees who, what about, and how far it got."""
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from notification.ledger import ledger
+from notification.model import State
+
+
+class NotificationView(msgspec.Struct, frozen=True):
+    """`failure` is why it failed, or the last thing that went wrong on the way."""
+
+    id: UUID
+    event_id: UUID
+    event_type: str
+    labour_id: UUID
+    person_id: UUID
+    person_name: str
+    channel: str
+    state: State
+    attempt: int
+    segments: int
+    sid: str | None
+    failure: str | None
+    created_at: datetime
+    sending_at: datetime | None
+    in_doubt_at: datetime | None
+    sent_at: datetime | None
+    delivered_at: datetime | None
+
+
+_VISIBLE = [ledger.c[name] for name in NotificationView.__struct_fields__]
+
+
+async def of_labour(session: AsyncSession, labour_id: UUID) -> list[NotificationView]:
+    rows = await session.execute(select(*_VISIBLE).where(ledger.c.labour_id == labour_id).order_by(ledger.c.id))
+    return [_view(row) for row in rows.mappings()]
+
+
+async def in_state(session: AsyncSession, state: State, limit: int) -> list[NotificationView]:
+    rows = await session.execute(select(*_VISIBLE).where(ledger.c.state == state).order_by(ledger.c.id).limit(limit))
+    return [_view(row) for row in rows.mappings()]
+
+
+async def one(session: AsyncSession, notification_id: UUID) -> NotificationView | None:
+    row = (await session.execute(select(*_VISIBLE).where(ledger.c.id == notification_id))).mappings().one_or_none()
+    return None if row is None else _view(row)
+
+
+def _view(row: object) -> NotificationView:
+    return msgspec.convert(dict(row), NotificationView)  # type: ignore[call-overload]

@@ -1,0 +1,135 @@
+"""Settles messages in doubt: asks the provider, and lets the policy decide about what it does not show.
+
+A message counts as absent only when the provider was asked after the quarantine and still did not show it: providers create
+late and list late. Until then absence proves nothing and we ask again. What is found, at any time, was sent.
+
+Not covered: a provider that hides a message for longer than the quarantine. Then, under `ask`, the person gets it twice.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from messaging.backoff import Backoff
+from messaging.database import is_passing
+from messaging.faults import FaultPoint
+from messaging.logs import get_logger
+from messaging.process import wait
+from messaging.unit_of_work import UnitsOfWork
+from sqlalchemy import text
+
+from notification import ledger
+from notification.model import Policy, State
+from notification.sms import ProviderSilent, Twilio
+from notification.wording import reference
+
+log = get_logger()
+
+AFTER_ASK = FaultPoint(
+    "reconcile.after_ask_before_record", "the provider has said what became of it, the ledger is as before"
+)
+
+# Taken for `ask_interval`, so that several reconcilers do not ask about the same message, and one that dies is replaced.
+_TAKE = text("""
+    UPDATE notification SET next_attempt_at = clock_timestamp() + make_interval(secs => :ask_interval)
+    WHERE id IN (
+        SELECT id FROM notification WHERE state = 'IN_DOUBT' AND next_attempt_at <= clock_timestamp()
+        ORDER BY next_attempt_at LIMIT :limit FOR UPDATE SKIP LOCKED)
+    RETURNING id, attempt, phone, event_type, created_at,
+        clock_timestamp() >= in_doubt_at + make_interval(secs => :quarantine) AS settled
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Doubtful:
+    id: UUID
+    attempt: int
+    phone: str
+    event_type: str
+    created_at: datetime
+    settled: bool  # the quarantine was over before we ask
+
+
+@dataclass(slots=True)
+class Settled:
+    found: int = 0
+    sent_again: int = 0
+    given_up: int = 0
+    open: int = 0
+
+
+class Reconciler:
+    """Options, with unit and default:
+
+    policies       what to do with an absent message, by event type; `ask` for all that are not named
+    quarantine     seconds after which the provider's "no such message" is believed (live 900, local 5)
+    ask_interval   seconds between questions about one message (live 30, local 1)
+    """
+
+    def __init__(
+        self,
+        units_of_work: UnitsOfWork,
+        provider: Twilio,
+        *,
+        policies: Mapping[str, Policy],
+        quarantine: float,
+        ask_interval: float,
+    ) -> None:
+        self._units_of_work, self._provider, self._policies = units_of_work, provider, policies
+        self._quarantine, self._ask_interval = quarantine, ask_interval
+
+    async def run(self, stop: asyncio.Event) -> None:
+        backoff = Backoff()
+        while not stop.is_set():
+            try:
+                await self.run_once()
+                backoff.reset()
+                await wait(stop, min(self._ask_interval, 1.0))
+            except Exception as error:
+                if not is_passing(error):
+                    raise
+                await wait(stop, backoff.next())
+
+    async def run_once(self) -> Settled:
+        async with self._units_of_work() as uow:
+            if expired := await ledger.expire_leases(uow.session):
+                log.warning("leases ran out", count=expired)
+        async with self._units_of_work() as uow:
+            rows = await uow.session.execute(
+                _TAKE, {"ask_interval": self._ask_interval, "quarantine": self._quarantine, "limit": 100}
+            )
+            doubtful = [Doubtful(**row) for row in rows.mappings()]
+        settled = Settled()
+        for one in doubtful:
+            await self._settle(one, settled)
+        return settled
+
+    async def _settle(self, one: Doubtful, count: Settled) -> None:
+        policy = self._policies.get(one.event_type, Policy.ASK)
+        try:
+            sid = await self._provider.find(to=one.phone, reference=reference(one.id), since=one.created_at)
+        except ProviderSilent as error:
+            log.warning("the provider does not answer questions", notification_id=str(one.id), error=str(error))
+            count.open += 1
+            return
+        await AFTER_ASK()
+        async with self._units_of_work() as uow:
+            if sid is not None:
+                await ledger.settle_sent(uow, one.id, sid=sid, attempt=one.attempt)
+                count.found += 1
+                verdict = "found"
+            elif policy is Policy.AT_LEAST_ONCE or (one.settled and policy is Policy.ASK):
+                await ledger.send_again(uow, one.id, attempt=one.attempt)
+                count.sent_again += 1
+                verdict = "absent: sending again"
+            elif one.settled and policy is Policy.AT_MOST_ONCE:
+                reason = "nobody knows whether it went out, and this kind of message is never sent twice"
+                await ledger.settle_failed(uow, one.id, attempt=one.attempt, reason=reason, start=(State.IN_DOUBT,))
+                count.given_up += 1
+                verdict = "absent: given up"
+            else:
+                count.open += 1
+                verdict = "absent so far" if not one.settled else "waiting for a person"
+        log.info("asked about a message in doubt", notification_id=str(one.id), attempt=one.attempt, verdict=verdict)

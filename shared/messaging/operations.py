@@ -1,0 +1,74 @@
+"""Routes for the people who run a service: see and move its outbox, look up claims. They need the operations token."""
+
+import hmac
+from typing import Annotated, Any
+from uuid import UUID
+
+from litestar import Controller, get, post
+from litestar.connection import ASGIConnection
+from litestar.exceptions import NotAuthorizedException
+from litestar.handlers import BaseRouteHandler
+from litestar.params import Parameter
+from litestar.types import Guard
+
+from messaging import claims, outbox
+from messaging.claims import ClaimRow
+from messaging.outbox import OutboxRow
+from messaging.unit_of_work import UnitsOfWork
+from messaging.web import Items, Problem
+
+Limit = Annotated[int, Parameter(ge=1, le=1000)]
+
+
+def operator_guard(token: str) -> Guard:
+    expected = f"Bearer {token}".encode()
+
+    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        if not hmac.compare_digest(connection.headers.get("authorization", "").encode(), expected):
+            raise NotAuthorizedException("Operations routes need `Authorization: Bearer <OPERATIONS_TOKEN>`.")
+
+    return guard
+
+
+class OutboxOperations(Controller):
+    path = "/operations/outbox"
+    tags = ("operations",)
+
+    @get(summary="Outbox rows, oldest first, without their payloads")
+    async def list_rows(
+        self,
+        units_of_work: UnitsOfWork,
+        ordering_key: str | None = None,
+        parked: bool = False,
+        limit: Limit = 100,
+    ) -> Items[OutboxRow]:
+        async with units_of_work() as uow:
+            return Items(await outbox.rows(uow.session, ordering_key=ordering_key, parked=parked, limit=limit))
+
+    @post("/{event_id:uuid}/retry", status_code=200, summary="Try a row again at once")
+    async def retry(self, units_of_work: UnitsOfWork, event_id: UUID) -> OutboxRow:
+        async with units_of_work() as uow:
+            return _found(await outbox.retry(uow.session, event_id), event_id)
+
+    @post("/{event_id:uuid}/discard", status_code=200, summary="Give a row up for good")
+    async def discard(self, units_of_work: UnitsOfWork, event_id: UUID) -> OutboxRow:
+        async with units_of_work() as uow:
+            return _found(await outbox.discard(uow.session, event_id), event_id)
+
+
+class ClaimOperations(Controller):
+    path = "/operations/claims"
+    tags = ("operations",)
+
+    @get(summary="Which of these events were claimed, by which consumer, and when")
+    async def list_claims(self, units_of_work: UnitsOfWork, event_id: list[UUID]) -> Items[ClaimRow]:
+        async with units_of_work() as uow:
+            return Items(await claims.rows(uow.session, event_id))
+
+
+def _found(row: OutboxRow | None, event_id: UUID) -> OutboxRow:
+    if row is None:
+        raise Problem(
+            404, "no-pending-event", f"No event {event_id} is waiting in this outbox.", event_id=str(event_id)
+        )
+    return row

@@ -1,0 +1,160 @@
+"""What the HTTP sides of all services share: problem+json for every error, health, tracing, and the server itself.
+
+Errors follow RFC 9457. A service maps its own errors to problems in one table; everything it forgets is a 500 that says nothing
+about our insides.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import structlog
+import uvicorn
+from litestar import Litestar, get
+from litestar.enums import ScopeType
+from litestar.exceptions import HTTPException, ValidationException
+from litestar.openapi import OpenAPIConfig
+from litestar.plugins.problem_details import ProblemDetailsConfig, ProblemDetailsException, ProblemDetailsPlugin
+from litestar.types import ASGIApp, ControllerRouterHandler, Receive, Scope, Send
+from sqlalchemy.exc import DBAPIError
+
+from messaging import trace
+from messaging.database import is_passing
+from messaging.logs import get_logger
+
+log = get_logger()
+
+PROBLEMS = "urn:fernlabour:problem:"
+_NAMES = {401: "not-authorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
+
+T = TypeVar("T")
+
+
+class Items(msgspec.Struct, Generic[T], frozen=True):
+    items: list[T]
+
+
+class Problem(ProblemDetailsException):
+    """`name` is stable and ends the problem's type; `detail` is a sentence for a person, without personal data."""
+
+    def __init__(
+        self, status: int, name: str, detail: str, headers: Mapping[str, str] | None = None, **facts: Any
+    ) -> None:
+        super().__init__(
+            status_code=status,
+            type_=PROBLEMS + name,
+            title=name.replace("-", " ").capitalize(),
+            detail=detail,
+            headers=dict(headers or {}),
+            extra=facts or None,
+        )
+
+
+def _from_http(error: HTTPException) -> ProblemDetailsException:
+    if isinstance(error, ProblemDetailsException):
+        return error
+    if isinstance(error, ValidationException):
+        fields = [
+            {"field": str(item.get("key") or "body"), "problem": str(item.get("message", ""))}
+            for item in error.extra or []
+            if isinstance(item, Mapping)
+        ]
+        detail = "; ".join(f"{item['field']}: {item['problem']}" for item in fields) or error.detail
+        return Problem(400, "invalid-request", detail, fields=fields)
+    return Problem(error.status_code, _NAMES.get(error.status_code, "invalid-request"), error.detail, error.headers)
+
+
+def _from_database(error: DBAPIError) -> ProblemDetailsException:
+    return _unavailable(error.orig or error) if is_passing(error) else _from_bug(error)
+
+
+def _unavailable(error: BaseException) -> ProblemDetailsException:
+    log.warning("database unavailable", error=type(error).__name__)
+    detail = "The database is not answering just now. Nothing was changed; try again."
+    return Problem(503, "unavailable", detail, {"Retry-After": "1"})
+
+
+def _from_bug(error: Exception) -> ProblemDetailsException:
+    log.error("unexpected error", exc_info=error)
+    return Problem(500, "internal-error", "Something went wrong on our side. Nothing was changed.")
+
+
+def _tracing(app: ASGIApp) -> ASGIApp:
+    async def traced(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.HTTP:
+            incoming = dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1")
+            structlog.contextvars.bind_contextvars(traceparent=trace.start(incoming))
+        await app(scope, receive, send)
+
+    return traced
+
+
+def _health(ready: Callable[[], Awaitable[None]]) -> list[ControllerRouterHandler]:
+    @get("/health/live", summary="The process runs", tags=["health"])
+    async def live() -> dict[str, str]:
+        return {"status": "live"}
+
+    @get("/health/ready", summary="The process can serve: its database answers", tags=["health"])
+    async def is_ready() -> dict[str, str]:
+        try:
+            async with asyncio.timeout(3):
+                await ready()
+        except Exception as error:
+            log.warning("not ready", error=type(error).__name__)
+            raise Problem(503, "not-ready", "The database does not answer.", {"Retry-After": "1"}) from None
+        return {"status": "ready"}
+
+    return [live, is_ready]
+
+
+def create_app(
+    *,
+    title: str,
+    description: str,
+    routes: Sequence[ControllerRouterHandler],
+    problems: Mapping[type[Exception], Callable[[Any], Problem]],
+    dependencies: Mapping[str, Any],
+    ready: Callable[[], Awaitable[None]],
+    lifespan: Callable[[Litestar], AsyncGenerator[None, None]],
+) -> Litestar:
+    table: dict[type[Exception], Callable[[Any], ProblemDetailsException]] = {
+        HTTPException: _from_http,
+        DBAPIError: _from_database,
+        OSError: _unavailable,
+        Exception: _from_bug,
+        **problems,
+    }
+    return Litestar(
+        route_handlers=[*routes, *_health(ready)],
+        dependencies=dict(dependencies),
+        plugins=[ProblemDetailsPlugin(ProblemDetailsConfig(exception_to_problem_detail_map=table))],
+        openapi_config=OpenAPIConfig(title=title, version="1", description=description),
+        middleware=[_tracing],
+        request_max_body_size=100_000,
+        lifespan=[asynccontextmanager(lifespan)],
+        logging_config=None,
+    )
+
+
+async def serve(app: Litestar, *, host: str, port: int, stop: asyncio.Event) -> None:
+    """Until `stop`; requests under way are finished, for five seconds at most."""
+    config = uvicorn.Config(
+        app, host=host, port=port, log_config=None, timeout_graceful_shutdown=5, server_header=False
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    await serving
+    stopping.cancel()
+
+
+class _Server(uvicorn.Server):
+    """Signals are handled by `messaging.process`, for all processes alike."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
