@@ -7,8 +7,8 @@ import msgspec
 from litestar import Controller, Request, Response, delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
-from litestar.plugins.problem_details import ProblemDetailsException
 from litestar.response import File, Stream
+from messaging.web import Problem
 
 from fern.sms.faults import BadFault, UnknownFault
 from fern.sms.inbound import BadReply, reply_from_phone
@@ -31,7 +31,7 @@ async def show_phones() -> File:
 @get("/page/{name:str}", include_in_schema=False)
 async def page_file(name: FromPath[str]) -> File:
     if name not in PAGE_FILES:
-        raise ProblemDetailsException(status_code=404, title="Not Found", detail=f"the page has no file {name}")
+        raise Problem(404, "not-found", f"The page has no file {name}.")
     return File(PAGE / name, media_type=PAGE_FILES[name], content_disposition_type="inline", headers=PAGE_HEADERS)
 
 
@@ -72,7 +72,7 @@ class Phones(Controller):
         try:
             return reply_from_phone(sandbox, data.phone, data.body).as_seen()
         except BadReply as error:
-            raise ProblemDetailsException(status_code=400, title="Not a reply", detail=str(error)) from None
+            raise Problem(400, "invalid-request", str(error)) from None
 
     @get("/events")
     async def events(self, sandbox: NamedDependency[Sandbox]) -> Stream:
@@ -82,9 +82,8 @@ class Phones(Controller):
 
 
 def answer_bad_fault(request: Request[Any, Any, Any], error: BadFault) -> Response[Any]:
-    status = 404 if isinstance(error, UnknownFault) else 400
-    title = "Unknown fault" if status == 404 else "Bad fault"
-    return ProblemDetailsException(status_code=status, title=title, detail=str(error)).to_response(request)
+    problem = (404, "unknown-fault") if isinstance(error, UnknownFault) else (400, "invalid-fault")
+    return Problem(*problem, str(error)).to_response(request)
 
 
 class FaultSwitches(Controller):

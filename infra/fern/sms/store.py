@@ -10,7 +10,8 @@ take microseconds, so there is neither a thread nor a pool.
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from pathlib import Path
 
 from fern.sms.message import LATE, Message
@@ -38,8 +39,10 @@ CREATE TABLE IF NOT EXISTS fault (
 CREATE TABLE IF NOT EXISTS draw (fault TEXT, phone TEXT, count INTEGER NOT NULL, PRIMARY KEY (fault, phone));
 """
 
-COLUMNS = ", ".join(field.name for field in fields(Message))
-MARKS = ", ".join("?" for _ in fields(Message))
+NAMES = [field.name for field in fields(Message)]
+COLUMNS = ", ".join(NAMES)
+MARKS = ", ".join("?" for _ in NAMES)
+VALUES = attrgetter(*NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ class Store:
     # Messages
 
     def save(self, message: Message) -> None:
-        self.db.execute(f"INSERT OR REPLACE INTO message ({COLUMNS}) VALUES ({MARKS})", astuple(message))  # noqa: S608
+        self.db.execute(f"INSERT OR REPLACE INTO message ({COLUMNS}) VALUES ({MARKS})", VALUES(message))  # noqa: S608
 
     def find(self, account_sid: str, sid: str) -> Message | None:
         found = self._messages("account_sid = ? AND sid = ? AND status <> ?", (account_sid, sid, LATE), limit=1)
@@ -126,7 +129,7 @@ class Store:
         return self._messages("recipient = ? AND status <> ?", (recipient, LATE), limit=limit)
 
     def due(self, now: float, limit: int) -> list[Message]:
-        return self._messages("step_at <= ?", (now,), limit=limit)
+        return self._messages("step_at <= ?", (now,), limit=limit, order="step_at")
 
     def next_step_at(self) -> float | None:
         return self._scalar("SELECT min(step_at) FROM message WHERE step_at IS NOT NULL")
@@ -136,9 +139,11 @@ class Store:
             self.db.execute("DELETE FROM message")
             self.db.execute("DELETE FROM callback")
 
-    def _messages(self, where: str, values: Sequence[object], *, limit: int) -> list[Message]:
+    def _messages(
+        self, where: str, values: Sequence[object], *, limit: int, order: str = "created_at DESC, sid DESC"
+    ) -> list[Message]:
         rows = self.db.execute(
-            f"SELECT {COLUMNS} FROM message WHERE {where} ORDER BY created_at DESC, sid DESC LIMIT ?",  # noqa: S608
+            f"SELECT {COLUMNS} FROM message WHERE {where} ORDER BY {order} LIMIT ?",  # noqa: S608
             (*values, limit),
         )
         return [replace(message, reordered=bool(message.reordered)) for message in (Message(*row) for row in rows)]
