@@ -15,7 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("fern.runtime.doctor:doctor", "Look for what would keep the system from starting."),
     "kill": ("fern.runtime.operate:kill", "Kill a process the hard way, to see the system survive it."),
     "topology": ("fern.topology:topology", "Topics and subscriptions: apply or show."),
-    "pubsub": ("fern.pubsub.serve:pubsub", "The Pub/Sub emulator: durable, and breakable on purpose."),
+    "pubsub": ("fern.pubsub.command:pubsub", "The Pub/Sub emulator: durable, and breakable on purpose."),
     "sms": ("fern.sms.command:sms", "The SMS sandbox: a stand-in for Twilio that shows the phones."),
 }
 

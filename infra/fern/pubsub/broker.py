@@ -234,6 +234,10 @@ class Broker:
         changes += [sql.reclaim_topic(t.id, now - int(t.retention * 1e6)) for t in self.topics.values() if t.retention]
         self.store.submit(*changes, sql.SHRINK)
 
+    def send_everybody_away(self) -> None:
+        for subscription in self.subscriptions.values():
+            subscription.send_away(Refused(StatusCode.UNAVAILABLE, "the emulator is stopping"))
+
     # ── what subscriptions ask of us ──
 
     def dead_letter(self, subscription: Subscription, delivery: Delivery) -> bool:

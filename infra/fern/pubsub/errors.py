@@ -38,6 +38,12 @@ def not_found(message: str) -> Refused:
     return Refused(StatusCode.NOT_FOUND, message)
 
 
+class PortInUse(PubSubError):
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(f"{host}:{port}")
+        self.port = port
+
+
 class DataFolderError(PubSubError):
     exit_code = 1
 

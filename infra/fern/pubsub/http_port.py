@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 
 from fern.pubsub.broker import Broker
+from fern.pubsub.errors import PortInUse
 from fern.pubsub.faults import DESCRIPTIONS, BadFault, Fault, UnknownFault
 
 
@@ -41,7 +42,10 @@ class HttpPort:
     @asynccontextmanager
     async def serving(self, host: str, port: int) -> AsyncIterator[int]:
         """Yields the port it is bound to."""
-        listener = socket.create_server((host, port))
+        try:
+            listener = socket.create_server((host, port))
+        except OSError as error:
+            raise PortInUse(host, port) from error
         config = uvicorn.Config(self, log_config=None, access_log=False, lifespan="off", ws="none")
         server = _Embedded(config)
         task = asyncio.create_task(server.serve(sockets=[listener]))
@@ -85,7 +89,8 @@ class HttpPort:
             case "DELETE", ["faults"]:
                 await self._broker.set_faults({})
                 return Answer(204, b"")
-        return problem(404, "Not found", f"{method} {path} is not served here; try GET / or GET /faults")
+            case _:
+                return problem(404, "Not found", f"{method} {path} is not served here; try GET / or GET /faults")
 
 
 class _Embedded(uvicorn.Server):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,8 +14,6 @@ from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
 from fern.pubsub.errors import Refused, StaleAckIds
 from fern.pubsub.wire import Raw
-
-log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Method = Callable[[Any, Context], Awaitable[Any]]

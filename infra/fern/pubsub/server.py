@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from fern.pubsub.broker import Broker
+from fern.pubsub.errors import DataFolderCorrupt, PortInUse
 from fern.pubsub.http_port import HttpPort
 from fern.pubsub.publisher import Publisher
 from fern.pubsub.store import Store
@@ -39,21 +42,32 @@ async def running(
     data_dir: Path, port: int = 0, http_port: int = 0, host: str = "127.0.0.1", grace: float = 0
 ) -> AsyncIterator[Running]:
     """Serve until the block is left. Port 0 picks a free one; `grace` is how long calls in flight may take at the end."""
-    store = Store(data_dir)
-    broker = Broker(store)
-    store.start()
-    server = grpc.aio.server(options=_OPTIONS)
-    server.add_generic_rpc_handlers((Publisher(broker).handler(), Subscriber(broker).handler()))
-    bound = server.add_insecure_port(f"{host}:{port}")
-    await server.start()
-    housekeeping = asyncio.create_task(_keep_house(broker))
+    async with AsyncExitStack() as stack:
+        store = Store(data_dir)
+        stack.push_async_callback(store.close)
+        broker = _load(store)
+        store.start()
+        server = grpc.aio.server(options=_OPTIONS)
+        server.add_generic_rpc_handlers((Publisher(broker).handler(), Subscriber(broker).handler()))
+        try:
+            bound = server.add_insecure_port(f"{host}:{port}")
+        except RuntimeError as error:
+            raise PortInUse(host, port) from error
+        stack.push_async_callback(server.stop, grace)
+        # Streams would use up the whole grace, because they never end by themselves.
+        stack.callback(broker.send_everybody_away)
+        http_bound = await stack.enter_async_context(HttpPort(broker).serving(host, http_port))
+        housekeeping = asyncio.create_task(_keep_house(broker))
+        stack.callback(housekeeping.cancel)
+        await server.start()
+        yield Running(f"{host}:{bound}", f"http://{host}:{http_bound}", broker)
+
+
+def _load(store: Store) -> Broker:
     try:
-        async with HttpPort(broker).serving(host, http_port) as http_bound:
-            yield Running(f"{host}:{bound}", f"http://{host}:{http_bound}", broker)
-    finally:
-        housekeeping.cancel()
-        await server.stop(grace)
-        await store.close()
+        return Broker(store)
+    except (sqlite3.DatabaseError, DecodeError, KeyError, TypeError, ValueError) as error:
+        raise DataFolderCorrupt(f"{store.path} is damaged: {error!r}. {store.advice}") from error
 
 
 async def _keep_house(broker: Broker) -> None:

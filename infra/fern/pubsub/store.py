@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import logging
 import os
 import queue
 import sqlite3
@@ -18,12 +17,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from messaging.logs import get_logger
+
 from fern.pubsub import sql
 from fern.pubsub.errors import DataFolderCorrupt, DataFolderInUse
 from fern.pubsub.message import Message
 from fern.pubsub.sql import Statement
 
-log = logging.getLogger(__name__)
+log = get_logger()
 
 DATABASE: Final = "pubsub.sqlite"
 _GROUP: Final = 512
@@ -34,9 +35,13 @@ class Store:
     def __init__(self, data_dir: Path) -> None:
         """Lock and open the folder, and check that it is whole; a new folder gets an empty database."""
         data_dir.mkdir(parents=True, exist_ok=True)
+        self.path: Final = data_dir / DATABASE
+        self.advice: Final = (
+            f"Nothing was changed. Restore {data_dir} from a copy, or move it away to start with an empty one."
+        )
         self._lock = _lock(data_dir)
         try:
-            self._database = _open(data_dir / DATABASE)
+            self._database = _open(self.path, self.advice)
         except BaseException:
             os.close(self._lock)
             raise
@@ -90,8 +95,9 @@ class Store:
 
     async def close(self) -> None:
         """Finish what was submitted, fold the write-ahead log into the database, and let go of the folder."""
-        self._inbox.put(None)
-        await asyncio.to_thread(self._writer.join)
+        if self._loop:
+            self._inbox.put(None)
+            await asyncio.to_thread(self._writer.join)
         self._database.close()
         os.close(self._lock)
 
@@ -132,7 +138,7 @@ class _Job:
 
 def _answer(group: list[_Job], failure: Exception | None) -> None:
     if failure:
-        log.error("changes could not be stored", extra={"requests": len(group), "error": str(failure)})
+        log.error("changes could not be stored", requests=len(group), error=str(failure))
     for job in group:
         if job.future.done():  # the caller gave up waiting
             continue
@@ -166,10 +172,9 @@ def _lock(data_dir: Path) -> int:
     return handle
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _open(path: Path, advice: str) -> sqlite3.Connection:
     if not path.exists():
         _create(path)
-    advice = f"Nothing was changed. Restore {path.parent} from a copy, or move it away to start with an empty one."
     try:
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
         problem = _problem(database)

@@ -217,12 +217,15 @@ class Subscription:
         return [ack_id for ack_id, delivery in resolved if delivery is None] if self.exactly_once else []
 
     def end(self, reason: Refused) -> None:
-        """Send everybody away: the subscription was deleted or detached."""
+        """The subscription was deleted or detached."""
+        self.send_away(reason)
         self._alarm.stop()
+        self.reset([])
+
+    def send_away(self, reason: Refused) -> None:
         for consumer in self._consumers:
             consumer.end(reason)
         self._consumers.clear()
-        self.reset([])
 
     def _resolve(self, ack_ids: Sequence[str]) -> list[tuple[str, Delivery | None]]:
         """Look all of them up before anything changes, so that a bad one refuses the whole request."""

@@ -1,0 +1,99 @@
+"""`fern pubsub`: the emulator from the command line."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+from messaging.logs import get_logger
+from messaging.process import run
+
+from fern.errors import FernError, PortTaken
+from fern.pubsub.errors import DataFolderError, PortInUse
+from fern.pubsub.light import skip_clients
+
+log = get_logger()
+
+_GRACE_SECONDS = 5.0
+
+
+@click.group()
+def pubsub() -> None:
+    """The Pub/Sub emulator: durable, and breakable on purpose."""
+
+
+@pubsub.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), required=True, help="For PUBSUB_EMULATOR_HOST; 0 picks a free one."
+)
+@click.option(
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Health, faults, keys; 0, the default, picks a free one.",
+)
+@click.option(
+    "--data-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where its state lives."
+)
+def serve(host: str, port: int, http_port: int, data_dir: Path) -> None:
+    """Serve in the foreground until SIGTERM. What was answered is on disk.
+
+    Exits with 3 when another emulator uses the data folder, with 4 when the folder is damaged, and with 10 when a port is taken.
+    """
+    skip_clients()
+    from fern.pubsub.server import running  # only now, so that it is loaded without the clients
+
+    # The writer thread needs the interpreter for microseconds at a time; do not let it wait the default 5 ms for its turn.
+    sys.setswitchinterval(0.0005)
+
+    async def main(stop: asyncio.Event) -> None:
+        async with running(data_dir, port, http_port, host, grace=_GRACE_SECONDS) as emulator:
+            broker = emulator.broker
+            log.info(
+                "ready",
+                grpc=emulator.target,
+                http=emulator.http_url,
+                data_dir=str(data_dir),
+                topics=len(broker.topics),
+                subscriptions=len(broker.subscriptions),
+                unacked=sum(len(subscription.pending) for subscription in broker.subscriptions.values()),
+            )
+            if broker.faults.active:
+                log.warning("faults are on", faults={fault: set_.to_json() for fault, set_ in broker.faults.on.items()})
+            await stop.wait()
+            log.info("stopping")
+
+    try:
+        run("pubsub", main)
+    except DataFolderError as error:
+        click.echo(f"pubsub: {error}", err=True)
+        sys.exit(error.exit_code)
+    except PortInUse as error:
+        raise PortTaken(f"cannot listen on {error}.", command=f"lsof -i :{error.port}") from error
+
+
+@pubsub.command()
+@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True)
+@click.option(
+    "--messages",
+    type=click.IntRange(500, 1_000_000),
+    default=10_000,
+    show_default=True,
+    help="Published in each round.",
+)
+@click.option(
+    "--singles", type=click.IntRange(1, 10_000), default=30, show_default=True, help="For the latency, in each round."
+)
+def bench(rounds: int, messages: int, singles: int) -> None:
+    """Compare with Google's emulator, side by side in one run."""
+    from fern.pubsub import bench as benchmark
+    from fern.pubsub import google
+
+    jar = google.find()
+    if jar is None:
+        raise FernError(
+            "Google's emulator is not installed, or Java is missing.",
+            command="gcloud components install pubsub-emulator",
+        )
+    benchmark.run(jar, rounds, messages, singles)
