@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fern.errors import FernError
+from fern.runtime.progress import make_console
 from fern.settings import Settings
 from fern.story import NOTIFYING, Hop, Story, Text
 
@@ -25,7 +26,7 @@ def demo(as_json: bool, timeout: float) -> None:
     since the request. Ends with exit code 1 if anyone got a text twice or not at all.
     """
     story = Story(Settings.load(), timeout)
-    console = Console(highlight=False, quiet=as_json)
+    console = make_console(quiet=as_json)
     hops: list[Hop] = []
     for hop in story.play():
         _print_hop(console, hop, new_scene=not hops or hops[-1].scene != hop.scene)

@@ -4,8 +4,8 @@ import httpx
 
 from fern.settings import Settings
 
-# Numbers that Ofcom keeps free for drama: they belong to nobody.
-PEOPLE = {"Grace": "+447700900111", "Alan": "+447700900222"}
+# Numbers kept free for fiction: they belong to nobody.
+PEOPLE = {"Grace": "+12025550111", "Alan": "+12025550122"}
 
 
 def seed(settings: Settings) -> bool:

@@ -18,6 +18,7 @@ from fern.settings import OPERATIONS_TOKEN, Settings
 
 POLL_INTERVAL = 0.02
 NOTIFYING = ("labour.begun", "labour.completed")
+FICTION_AREAS = (202, 212, 312, 415, 617, 702, 808)  # 555-0100 to 555-0199 are never given to anyone
 NAMES = ("Grace", "Alan", "Edsger", "Barbara", "Donald", "Margaret", "Ken", "Radia", "Leslie", "Frances")
 
 
@@ -72,15 +73,15 @@ class Story:
         ]
 
     def _choose_people(self) -> None:
-        """Random numbers from those Ofcom keeps free for drama, skipping the ones that have had texts before."""
+        """Random numbers from those kept free for fiction, skipping the ones that have had texts before."""
         names = random.sample(NAMES, 2)
-        for suffix in random.sample(range(1000), 1000):
-            phone = f"+447700900{suffix:03}"
+        numbers = [f"+1{area}55501{suffix:02}" for area in FICTION_AREAS for suffix in range(100)]
+        for phone in random.sample(numbers, len(numbers)):
             if not self._messages(phone):
                 self.people[names[len(self.people)]] = phone
                 if len(self.people) == len(names):
                     return
-        raise FernError("all the numbers for drama have had texts already.", command="fern reset")
+        raise FernError("all the numbers for fiction have had texts already.", command="fern reset")
 
     def _scene(self, scene: str, method: str, path: str, body: dict[str, str] | None = None) -> Iterator[Hop]:
         before = set() if not self.labour_id else {row["event_id"] for row in self._outbox()}

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from fern.errors import DockerSilent, FernError
 from fern.runtime import checks, docker
 from fern.runtime.processes import processes
+from fern.runtime.progress import make_console
 from fern.runtime.supervisor import Supervisor
 from fern.settings import Settings
 
@@ -89,7 +89,7 @@ def _find_google_emulator() -> str:
 
 
 def _print(findings: list[Finding]) -> None:
-    console = Console(highlight=False)
+    console = make_console()
     for finding in findings:
         mark = "[green]✓[/]" if finding.ok else "[red]✗[/]"
         console.print(f"{mark} {finding.check:<25} {finding.message}", soft_wrap=True)

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from fern.errors import FernError, NeverHealthy, NotRunning
@@ -18,7 +17,7 @@ from fern.runtime import docker, health
 from fern.runtime.embedded import EmbeddedRuntime
 from fern.runtime.logs import follow_logs, print_logs
 from fern.runtime.processes import processes
-from fern.runtime.progress import Progress
+from fern.runtime.progress import Progress, make_console
 from fern.settings import Settings
 
 
@@ -45,7 +44,7 @@ def _down(settings: Settings, *, delete_data: bool) -> None:
     if settings.mode == "docker":
         docker.down(settings, delete_data=delete_data)
         settings.forget()
-    EmbeddedRuntime(settings, Progress(Console(highlight=False))).down()
+    EmbeddedRuntime(settings, Progress(make_console())).down()
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def status(as_json: bool) -> None:
 
 
 def _embedded_rows(settings: Settings) -> list[Row]:
-    runtime = EmbeddedRuntime(settings, Progress(Console(highlight=False)))
+    runtime = EmbeddedRuntime(settings, Progress(make_console()))
     if not runtime.supervisor.is_running():
         return []
     states = runtime.supervisor.states()
@@ -116,14 +115,15 @@ def _docker_rows(settings: Settings) -> list[Row]:
 def _print_rows(rows: list[Row]) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("process", "state", "pid", "uptime", "restarts", "health"):
-        table.add_column(column, justify="right" if column in ("pid", "uptime", "restarts") else "left")
+        table.add_column(
+            column, no_wrap=column != "health", justify="right" if column in ("pid", "uptime", "restarts") else "left"
+        )
     for row in rows:
         colour = "green" if row.health == "healthy" else "red"
         uptime = "" if row.uptime_seconds is None else _duration(row.uptime_seconds)
-        numbers = ("" if value is None else str(value) for value in (row.pid,))
-        restarts = "" if row.restarts is None else str(row.restarts)
-        table.add_row(row.process, row.state, *numbers, uptime, restarts, f"[{colour}]{row.health}[/]")
-    Console(highlight=False).print(table)
+        pid, restarts = ("" if number is None else str(number) for number in (row.pid, row.restarts))
+        table.add_row(row.process, row.state, pid, uptime, restarts, f"[{colour}]{row.health}[/]")
+    make_console().print(table)
 
 
 def _duration(seconds: int) -> str:
@@ -159,7 +159,7 @@ def kill(process: str) -> None:
     if settings.mode == "docker":
         docker.kill(settings, process)
         return
-    runtime = EmbeddedRuntime(settings, Progress(Console(highlight=False)))
+    runtime = EmbeddedRuntime(settings, Progress(make_console()))
     if not runtime.supervisor.is_running():
         raise NotRunning("nothing is running.", command="make up")
     state = runtime.supervisor.states().get(process)

@@ -7,6 +7,12 @@ from contextlib import contextmanager
 from rich.console import Console
 
 
+def make_console(*, quiet: bool = False) -> Console:
+    """Fits the terminal; when piped, lines are as long as they need to be."""
+    console = Console(highlight=False, quiet=quiet)
+    return console if console.is_terminal else Console(highlight=False, quiet=quiet, width=1000)
+
+
 class Progress:
     def __init__(self, console: Console) -> None:
         self.console = console

@@ -11,7 +11,7 @@ from fern.errors import DiskFull, JobFailed
 from fern.runtime import docker
 from fern.runtime.checks import check_ports, check_python, free_bytes
 from fern.runtime.embedded import EmbeddedRuntime
-from fern.runtime.progress import Progress
+from fern.runtime.progress import Progress, make_console
 from fern.seed import seed
 from fern.settings import Mode, Settings
 
@@ -25,7 +25,7 @@ def up(mode: Mode | None) -> None:
     Runs in Docker where an engine answers, and otherwise as plain processes with an embedded PostgreSQL.
     """
     settings = Settings.load()
-    progress = Progress(Console(highlight=False))
+    progress = Progress(make_console())
     started = time.monotonic()
     check_python()
     try:
@@ -85,4 +85,4 @@ def _say_where_it_is(settings: Settings, console: Console, seconds: float) -> No
     console.print(f"\n[bold]FernLabour is up[/] ({settings.mode}, {seconds:.1f} s)")
     for name, url in pages.items():
         console.print(f"  {name:<17} {url}")
-    console.print("\nNow watch one labour become two texts:  [bold]make demo[/]")
+    console.print("\nNow watch one labour reach two phones:  [bold]make demo[/]")
