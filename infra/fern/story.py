@@ -154,13 +154,22 @@ class Story:
         return httpx.Client(base_url=self.settings.url(process), headers=headers, timeout=10, trust_env=False)
 
     def _send(self, api: httpx.Client, method: str, path: str, **arguments: Any) -> dict[str, Any]:
-        try:
-            answer = api.request(method, path, **arguments)
-        except httpx.TransportError as error:
-            raise NotRunning(f"nothing answers at {api.base_url} ({error}).", command="make up") from error
-        if not answer.is_success:
-            raise FernError(
-                f"{method} {answer.url} was answered with {answer.status_code}.", details=answer.text[:1000]
-            )
-        body: dict[str, Any] = answer.json()
-        return body
+        """Asks again for a while where that is safe: somebody may be killing processes to see what happens."""
+        deadline = time.monotonic() + (self.hop_timeout if self.settings.mode else 0)
+        while True:
+            try:
+                answer = api.request(method, path, **arguments)
+            except httpx.TransportError as error:
+                never_sent = isinstance(error, httpx.ConnectError)
+                if (never_sent or method == "GET") and time.monotonic() < deadline:
+                    time.sleep(POLL_INTERVAL)
+                    continue
+                raise NotRunning(f"nothing answers at {api.base_url} ({error}).", command="make up") from error
+            if answer.is_server_error and method == "GET" and time.monotonic() < deadline:
+                time.sleep(POLL_INTERVAL)
+                continue
+            if not answer.is_success:
+                what = f"{method} {answer.url} was answered with {answer.status_code}."
+                raise FernError(what, details=answer.text[:1000], command="fern status")
+            body: dict[str, Any] = answer.json()
+            return body

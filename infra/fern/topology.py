@@ -1,4 +1,4 @@
-"""`fern topology`: makes the bus look as infra/topology.toml says. Safe to repeat; it changes what differs and deletes nothing."""
+"""`fern topology`: makes the bus look as infra/topology.toml says. It changes what differs and deletes nothing."""
 
 import json
 import os

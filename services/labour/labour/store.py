@@ -40,21 +40,18 @@ subscriber_table = Table(
 )
 
 
-def map_model() -> None:
-    """Once per process; the model itself knows nothing of it, so its rules are tested without a database."""
-    if "__mapper__" in Labour.__dict__:
-        return
-    mapper.map_imperatively(Subscriber, subscriber_table)
-    mapper.map_imperatively(
-        Labour,
-        labour_table,
-        version_id_col=labour_table.c.version,
-        properties={
-            "subscribers": relationship(
-                Subscriber, lazy="selectin", cascade="all, delete-orphan", order_by=subscriber_table.c.id
-            )
-        },
-    )
+# Once, on import; the model itself knows nothing of it, so its rules are tested without a database.
+mapper.map_imperatively(Subscriber, subscriber_table)
+mapper.map_imperatively(
+    Labour,
+    labour_table,
+    version_id_col=labour_table.c.version,
+    properties={
+        "subscribers": relationship(
+            Subscriber, lazy="selectin", cascade="all, delete-orphan", order_by=subscriber_table.c.id
+        )
+    },
+)
 
 
 class NoSuchLabour(Exception):
@@ -67,7 +64,6 @@ class Labours:
     """Tells the unit of work about every labour it hands out, so that no event is forgotten."""
 
     def __init__(self, uow: UnitOfWork) -> None:
-        map_model()
         self._uow = uow
 
     def add(self, labour: Labour) -> None:

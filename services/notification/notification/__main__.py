@@ -15,7 +15,7 @@ from messaging.relay_process import run_relay
 from messaging.unit_of_work import UnitOfWork
 from messaging.web import serve
 
-from notification import dispatcher as sending
+from notification import ledger
 from notification.app import build
 from notification.consumer import SUBSCRIPTIONS, create_consumer
 from notification.dispatcher import Dispatcher
@@ -50,7 +50,7 @@ async def _intake(stop: asyncio.Event) -> AsyncIterator[Intake | None]:
     settings = Settings.load()
     engine = create_engine(settings.database_url, process="notification-consumer")
     bus = PubSub(settings.project_id)
-    hinter = Hinter(settings.database_url, sending.CHANNEL, process="notification-consumer")
+    hinter = Hinter(settings.database_url, ledger.CHANNEL, process="notification-consumer")
 
     def units_of_work() -> UnitOfWork:
         return UnitOfWork(engine, source="notification", committed=lambda: None)
@@ -97,7 +97,7 @@ async def dispatcher(stop: asyncio.Event) -> None:
         quarantine=settings.quarantine_seconds,
         ask_interval=settings.ask_seconds,
     )
-    listener = Listener(settings.database_url, sending.CHANNEL, sender.wake, process="notification-dispatcher")
+    listener = Listener(settings.database_url, ledger.CHANNEL, sender.wake, process="notification-dispatcher")
     try:
         if not await until_ready("database", lambda: ping(engine), stop):
             return

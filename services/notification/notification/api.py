@@ -43,11 +43,11 @@ class LedgerOperations(Controller):
     async def in_state(
         self,
         units_of_work: UnitsOfWork,
-        state: State = State.IN_DOUBT,
+        wanted: Annotated[State, Parameter(query="state")] = State.IN_DOUBT,
         limit: Annotated[int, Parameter(ge=1, le=1000)] = 100,
     ) -> Items[NotificationView]:
         async with units_of_work() as uow:
-            return Items(await queries.in_state(uow.session, state, limit))
+            return Items(await queries.in_state(uow.session, wanted, limit))
 
     @post("/{notification_id:uuid}/resolve", status_code=200, summary="Decide about a message in doubt")
     async def resolve(self, units_of_work: UnitsOfWork, notification_id: UUID, data: Resolve) -> NotificationView:

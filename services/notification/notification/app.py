@@ -13,7 +13,7 @@ from messaging.pubsub import PubSub
 from messaging.unit_of_work import UnitOfWork
 from messaging.web import create_app
 
-from notification import dispatcher
+from notification import ledger
 from notification.api import LedgerOperations, NotificationController
 from notification.consumer import create_consumer
 from notification.push import PushController, PushVerifier
@@ -27,7 +27,7 @@ def build(settings: Settings) -> Litestar:
     """Called inside the running event loop, as the bus wants it."""
     engine = create_engine(settings.database_url, process=NAME)
     wake_relay = Hinter(settings.database_url, relay.CHANNEL, process=NAME)
-    wake_dispatcher = Hinter(settings.database_url, dispatcher.CHANNEL, process=NAME)
+    wake_dispatcher = Hinter(settings.database_url, ledger.CHANNEL, process=NAME)
     bus = PubSub(settings.project_id)
     verifier = PushVerifier(settings)
 

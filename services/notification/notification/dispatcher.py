@@ -26,8 +26,6 @@ from notification.sms import OPTED_OUT, Accepted, Misconfigured, NotSent, Refuse
 
 log = get_logger()
 
-CHANNEL = "notification_pending"
-
 AFTER_TAKE = FaultPoint("dispatcher.after_take_before_call", "rows are leased, the provider was not called")
 AFTER_CALL = FaultPoint("dispatcher.after_call_before_record", "the provider has answered, the ledger does not know")
 AFTER_RECORD = FaultPoint("dispatcher.after_record_before_commit", "the outcome is written, not committed")

@@ -33,6 +33,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from notification.model import Lease, Notification, State
 
+CHANNEL = "notification_pending"  # hints that there is something to send
+
 ledger = Table(
     "notification",
     metadata,
@@ -219,3 +221,5 @@ def _tell(uow: UnitOfWork, row: RowMapping) -> None:
             uow.emit(NotificationDelivered(**about, delivered_at=row["delivered_at"]), key=key, at=now)
         case State.FAILED | State.UNDELIVERED:
             uow.emit(NotificationFailed(**about, failed_at=now, reason=row["failure"]), key=key, at=now)
+        case _:
+            pass  # news only of what is settled

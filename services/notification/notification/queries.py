@@ -4,7 +4,7 @@ from datetime import datetime
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import select
+from sqlalchemy import RowMapping, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from notification.ledger import ledger
@@ -51,5 +51,5 @@ async def one(session: AsyncSession, notification_id: UUID) -> NotificationView 
     return None if row is None else _view(row)
 
 
-def _view(row: object) -> NotificationView:
-    return msgspec.convert(dict(row), NotificationView)  # type: ignore[call-overload]
+def _view(row: RowMapping) -> NotificationView:
+    return NotificationView(**{**row, "state": State(row["state"])})
