@@ -91,7 +91,7 @@ class Courier:
     def _start_due(self, client: httpx.AsyncClient, tasks: asyncio.TaskGroup) -> float | None:
         """Start what is due and has a free hand; how long until the next is due, or None if only a wake-up can bring it."""
         now = time.time()
-        for callback in self.store.waiting_callbacks():
+        for callback in self.store.waiting_callbacks(limit=2 * AT_ONCE):  # up to AT_ONCE of them are under way already
             if len(self.under_way) >= AT_ONCE:
                 return None
             if callback.sid in self.under_way:

@@ -10,9 +10,13 @@ from pathlib import Path
 import uvicorn
 from litestar import Litestar
 from litestar.di import Provide
+from litestar.exceptions import HTTPException
 from litestar.plugins.problem_details import ProblemDetailsConfig, ProblemDetailsPlugin
+from litestar.types import Scope
 from messaging.logs import get_logger
 
+from fern.sms.errors import Refused
+from fern.sms.faults import BadFault
 from fern.sms.hangup import CuttableConnection
 from fern.sms.sandbox import Sandbox, Settings
 from fern.sms.sandbox_api import FaultSwitches, Phones, health, page_file, show_phones
@@ -35,9 +39,16 @@ def create_app(sandbox: Sandbox) -> Litestar:
         [Messages, Phones, FaultSwitches, show_phones, page_file, health],
         dependencies={"sandbox": Provide(lambda: sandbox, sync_to_thread=False)},
         plugins=[ProblemDetailsPlugin(ProblemDetailsConfig(enable_for_all_http_exceptions=True))],
+        after_exception=[note_bug],
         openapi_config=None,
         logging_config=None,
     )
+
+
+async def note_bug(error: Exception, _: Scope) -> None:
+    """Our own 500 must not pass for one that was asked for."""
+    if not isinstance(error, HTTPException | Refused | BadFault):
+        log.error("unexpected error", exc_info=error)
 
 
 class Server(uvicorn.Server):

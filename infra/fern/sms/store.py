@@ -31,6 +31,7 @@ CREATE TABLE IF NOT EXISTS callback (
     parameters TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, due_at REAL NOT NULL
 );
 CREATE INDEX IF NOT EXISTS callback_turn ON callback (sid, position);
+CREATE INDEX IF NOT EXISTS callback_due ON callback (due_at);
 CREATE TABLE IF NOT EXISTS opt_out (phone TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS account (sid TEXT PRIMARY KEY, token TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS fault (
@@ -156,11 +157,13 @@ class Store:
             (sid, account_sid, url, parameters, due_at),
         )
 
-    def waiting_callbacks(self) -> list[Callback]:
-        """The next callback of every message that has one, due or not, soonest first."""
+    def waiting_callbacks(self, limit: int) -> list[Callback]:
+        """Whose turn it is: the first callback of each message that has one, due or not, soonest first."""
         rows = self.db.execute(
-            "SELECT * FROM callback WHERE position IN (SELECT min(position) FROM callback GROUP BY sid) "
-            "ORDER BY due_at LIMIT 500"
+            "SELECT * FROM callback AS this WHERE NOT EXISTS "
+            "(SELECT 1 FROM callback AS earlier WHERE earlier.sid = this.sid AND earlier.position < this.position) "
+            "ORDER BY due_at LIMIT ?",
+            (limit,),
         )
         return [Callback(*row) for row in rows]
 

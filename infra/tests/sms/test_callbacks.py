@@ -5,7 +5,7 @@ import httpx
 import pytest
 from fern.sms import Address, running
 
-from .parts import PHONE, SENDER, TOKEN, Client, Receiver, eventually
+from .parts import PHONE, SENDER, TOKEN, Client, Receiver, TwilioRestException, eventually
 
 IN_ORDER = ["sending", "sent", "delivered"]
 
@@ -19,7 +19,7 @@ async def send(client: Client, receiver: Receiver) -> str:
 def all_told(sms: Address) -> bool:
     """The message is final and no webhook waits: nothing more will come."""
     (message,) = sms.sandbox.store.newest(PHONE, 1)
-    return message.step_at is None and not sms.sandbox.store.waiting_callbacks()
+    return message.step_at is None and not sms.sandbox.store.waiting_callbacks(limit=1)
 
 
 async def settled(sms: Address) -> None:
@@ -149,20 +149,20 @@ class TestReplies:
         assert webhook.form["Body"] == "Lovely news"
         assert "OptOutType" not in webhook.form
 
-    @pytest.mark.parametrize("word", ["STOP", "stop", " Stop. ", "Unsubscribe", "STOPALL"])
     async def test_a_phone_that_says_stop_is_refused_until_it_says_start(
-        self, sms: Address, api: httpx.AsyncClient, twilio: Client, receiver: Receiver, word: str
+        self, sms: Address, api: httpx.AsyncClient, twilio: Client, receiver: Receiver
     ) -> None:
-        await api.post("/sandbox/inbound", json={"from": PHONE, "body": word})
+        for word in ("STOP", "stop", " Stop. ", "Unsubscribe", "STOPALL"):
+            await api.post("/sandbox/inbound", json={"from": PHONE, "body": word})
 
-        with pytest.raises(Exception, match="unsubscribed") as refused:
-            await twilio.messages.create_async(to=PHONE, from_=SENDER, body="Hello")
-        await api.post("/sandbox/inbound", json={"from": PHONE, "body": "START"})
-        await twilio.messages.create_async(to=PHONE, from_=SENDER, body="Hello again")
+            with pytest.raises(TwilioRestException) as refused:
+                await twilio.messages.create_async(to=PHONE, from_=SENDER, body="Hello")
+            await api.post("/sandbox/inbound", json={"from": PHONE, "body": "START"})
+            await twilio.messages.create_async(to=PHONE, from_=SENDER, body="Hello again")
 
-        assert getattr(refused.value, "code", None) == 21610
-        await eventually(lambda: len(receiver.taken), lambda count: count == 2)
-        assert {webhook.form["OptOutType"] for webhook in receiver.taken} == {"STOP", "START"}
+            assert refused.value.code == 21610, word
+        await eventually(lambda: len(receiver.taken), lambda count: count == 10)
+        assert sorted(webhook.form["OptOutType"] for webhook in receiver.taken) == ["START"] * 5 + ["STOP"] * 5
 
     async def test_a_sentence_with_stop_in_it_stops_nothing(
         self, sms: Address, api: httpx.AsyncClient, twilio: Client
