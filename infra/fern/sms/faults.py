@@ -173,7 +173,7 @@ def _kind(name: str) -> Kind:
 
 
 def _number(key: str, value: object, low: float, high: float, *, whole: bool = False) -> float:
-    right = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-    if not right or not low <= value <= high:  # type: ignore[operator]
-        raise BadFault(f"{key} must be a {'whole ' if whole else ''}number from {low:g} to {high:g}, not {value!r}")
-    return value  # type: ignore[return-value]
+    kinds = (int,) if whole else (int, float)
+    if isinstance(value, int | float) and type(value) in kinds and low <= value <= high:  # True is not a number here
+        return value
+    raise BadFault(f"{key} must be a {'whole ' if whole else ''}number from {low:g} to {high:g}, not {value!r}")
