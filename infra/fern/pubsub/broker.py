@@ -17,13 +17,16 @@ from grpc import StatusCode
 from fern.pubsub import sql
 from fern.pubsub.errors import Refused, not_found
 from fern.pubsub.faults import Fault, Faults
-from fern.pubsub.message import Delivery, Message
+from fern.pubsub.message import Batch, Delivery, Message
 from fern.pubsub.policy import DELETED_TOPIC, check_name, seconds
 from fern.pubsub.store import Store
 from fern.pubsub.subscription import Subscription
-from fern.pubsub.wire import PubsubMessage, Raw
+from fern.pubsub.wire import PublishRequest, Raw
 from fern.pubsub.wire import Subscription as SubscriptionConfig
 from fern.pubsub.wire import Topic as TopicConfig
+
+Routes = list[tuple[Subscription, list[Message]]]
+"""Which subscription gets which messages."""
 
 
 class Topic:
@@ -60,12 +63,12 @@ class Broker:
         self._load_backlog()
         self._topic_ids = _ids_after(store, "topic")
         self._subscription_ids = _ids_after(store, "subscription")
-        last = max((row[0] or 0 for row in store.rows("SELECT max(id) FROM message")), default=0)
+        last = max((row[0] or 0 for row in store.rows("SELECT max(last) FROM batch")), default=0)
         # Messages that nobody held left no trace of their ids, so a new process starts from the clock.
         self._next_message_id = max(last + 1, time.time_ns() // 1000)
 
     def _load_backlog(self) -> None:
-        messages = {message.id: message for message in self.store.messages()}
+        messages = {message.id: message for batch in self.store.batches() for message in batch.messages()}
         owed: dict[int, list[Message]] = {}
         failures: dict[int, dict[int, int]] = {}
         for message_id, subscription_id, count in self.store.rows(
@@ -161,33 +164,22 @@ class Broker:
 
     # ── messages come in ──
 
-    async def publish(self, topic: Topic, messages: Sequence[Raw]) -> list[str]:
+    async def publish(self, topic: Topic, request: Raw) -> list[str]:
         """Returns the message ids once the messages are on disk."""
-        kept = self._stamp(messages)
-        routes = [(subscription, _matching(subscription, kept, messages)) for subscription in topic.subscriptions]
-        await self._keep(topic, kept, routes)
-        return [str(message.id) for message in kept]
+        batch = self._batch(topic, request)
+        messages = batch.messages()
+        await self._keep(batch, _routes(topic, messages), retain=topic.retention > 0)
+        return [str(message.id) for message in messages]
 
-    def _stamp(self, messages: Sequence[Raw]) -> list[Message]:
-        now = _now()
-        first = self._next_message_id
-        self._next_message_id += len(messages)
-        whole, fraction = divmod(now, 1_000_000)
-        kept = []
-        for message_id, raw in enumerate(messages, first):
-            raw.message_id = str(message_id)
-            publish_time = raw.publish_time
-            publish_time.seconds = whole
-            publish_time.nanos = fraction * 1000
-            kept.append(Message(message_id, now, raw.ordering_key, raw.SerializeToString()))
-        return kept
+    def _batch(self, topic: Topic, request: Raw) -> Batch:
+        batch = Batch(self._next_message_id, topic.id, _now(), request)
+        self._next_message_id += len(request.messages)
+        return batch
 
-    async def _keep(
-        self, topic: Topic, kept: list[Message], routes: list[tuple[Subscription, list[Message]]], *more: sql.Statement
-    ) -> None:
+    async def _keep(self, batch: Batch, routes: Routes, retain: bool, *more: sql.Statement) -> None:
         changes = list(more)
-        if topic.retention or any(wanted for _, wanted in routes):
-            changes.append(sql.keep_messages(topic.id, kept))
+        if retain or any(wanted for _, wanted in routes):
+            changes.append(sql.keep(batch))
             changes += [sql.owe(s.id, [message.id for message in wanted]) for s, wanted in routes if wanted]
         if changes:
             await self.store.submit(*changes)
@@ -205,15 +197,17 @@ class Broker:
         done, stale = subscription.ack(ack_ids)
         return self.store.submit(*self._settle(subscription, done)), stale
 
-    def _settle(self, subscription: Subscription, message_ids: list[int]) -> list[sql.Statement]:
+    def _settle(self, subscription: Subscription, messages: list[Message]) -> list[sql.Statement]:
         topic = self.topics.get(subscription.config.topic)
-        settled = sql.settle(subscription.id, message_ids)
-        return [settled] if topic and topic.retention else [settled, sql.reclaim(message_ids)]
+        settled = sql.settle(subscription.id, [message.id for message in messages])
+        if topic and topic.retention:
+            return [settled]
+        return [settled, sql.reclaim({message.batch.id for message in messages})]
 
     async def seek(self, subscription: Subscription, since: int) -> None:
         """Ack everything from before `since` (in microseconds), and bring back everything after it that is still kept."""
-        messages = await self.store.retained(subscription.topic_id, since)
-        wanted = [message for message in messages if subscription.filter.everything or _passes(subscription, message)]
+        batches = await self.store.retained(subscription.topic_id, since)
+        wanted = [message for batch in batches for message in _matching(subscription, batch.messages())]
         subscription.reset(wanted)
         await self.store.submit(
             sql.owe_nothing(subscription.id),
@@ -227,8 +221,8 @@ class Broker:
         changes: list[sql.Statement] = []
         for subscription in self.subscriptions.values():
             oldest = now - int(seconds(subscription.config.message_retention_duration) * 1e6)
-            old = [m for m, delivery in subscription.pending.items() if delivery.message.published_at < oldest]
-            if old:
+            pending = [delivery.message for delivery in subscription.pending.values()]
+            if old := [message for message in pending if message.batch.published_at < oldest]:
                 subscription.drop(old)
                 changes += self._settle(subscription, old)
         changes += [sql.reclaim_topic(t.id, now - int(t.retention * 1e6)) for t in self.topics.values() if t.retention]
@@ -244,17 +238,19 @@ class Broker:
         topic = self.topics.get(subscription.config.dead_letter_policy.dead_letter_topic)
         if topic is None:
             return False
-        raw = PubsubMessage.FromString(delivery.message.body)
+        request = PublishRequest(topic=topic.config.name)
+        raw = request.messages.add()
+        delivery.message.copy_to(raw)
         prefix = "CloudPubSubDeadLetterSource"
         project, _, name = subscription.name.removeprefix("projects/").partition("/subscriptions/")
         raw.attributes[f"{prefix}DeliveryCount"] = str(delivery.failures)
         raw.attributes[f"{prefix}Subscription"] = name
         raw.attributes[f"{prefix}SubscriptionProject"] = project
         raw.attributes[f"{prefix}TopicPublishTime"] = raw.publish_time.ToJsonString()
-        kept = self._stamp([raw])
-        routes = [(other, _matching(other, kept, [raw])) for other in topic.subscriptions]
+        batch = self._batch(topic, request)
+        settled = self._settle(subscription, [delivery.message])
         # Both in one change: it is never in neither place, nor for good in both.
-        self._run(self._keep(topic, kept, routes, *self._settle(subscription, [delivery.message.id])))
+        self._run(self._keep(batch, _routes(topic, batch.messages()), topic.retention > 0, *settled))
         return True
 
     def remember_failures(self, subscription: Subscription, delivery: Delivery) -> None:
@@ -262,7 +258,7 @@ class Broker:
 
     def restore(self, subscription: Subscription, messages: list[Message]) -> None:
         self.store.submit(
-            *[sql.keep_messages(subscription.topic_id, [message]) for message in messages],
+            *[sql.keep(batch) for batch in {message.batch.id: message.batch for message in messages}.values()],
             sql.owe(subscription.id, [message.id for message in messages]),
         )
 
@@ -280,14 +276,14 @@ def detached(subscription: Subscription) -> Refused:
     return Refused(StatusCode.FAILED_PRECONDITION, f"subscription: {subscription.name} is detached from its topic")
 
 
-def _matching(subscription: Subscription, kept: list[Message], messages: Sequence[Raw]) -> list[Message]:
+def _routes(topic: Topic, messages: list[Message]) -> Routes:
+    return [(subscription, _matching(subscription, messages)) for subscription in topic.subscriptions]
+
+
+def _matching(subscription: Subscription, messages: list[Message]) -> list[Message]:
     if subscription.filter.everything:
-        return kept
-    return [message for message, raw in zip(kept, messages, strict=True) if subscription.filter.matches(raw.attributes)]
-
-
-def _passes(subscription: Subscription, message: Message) -> bool:
-    return subscription.filter.matches(PubsubMessage.FromString(message.body).attributes)
+        return messages
+    return [message for message in messages if subscription.filter.matches(message.raw.attributes)]
 
 
 def _put(subscription: Subscription) -> sql.Statement:

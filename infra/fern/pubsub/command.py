@@ -1,6 +1,7 @@
 """`fern pubsub`: the emulator from the command line."""
 
 import asyncio
+import gc
 import sys
 from pathlib import Path
 
@@ -46,6 +47,8 @@ def serve(host: str, port: int, http_port: int, data_dir: Path) -> None:
 
     # The writer thread needs the interpreter for microseconds at a time; do not let it wait the default 5 ms for its turn.
     sys.setswitchinterval(0.0005)
+    # A backlog is many small objects without cycles; looking for cycles every 700 allocations costs a quarter of the rate.
+    gc.set_threshold(100_000, 20, 100)
 
     async def main(stop: asyncio.Event) -> None:
         async with running(data_dir, port, http_port, host, grace=_GRACE_SECONDS) as emulator:
@@ -78,7 +81,7 @@ def serve(host: str, port: int, http_port: int, data_dir: Path) -> None:
 @click.option(
     "--messages",
     type=click.IntRange(500, 1_000_000),
-    default=10_000,
+    default=40_000,
     show_default=True,
     help="Published in each round.",
 )

@@ -59,11 +59,11 @@ class Consumer:
 
     def hold(self, delivery: Delivery) -> None:
         self.outstanding += 1
-        self.outstanding_bytes += len(delivery.message.body)
+        self.outstanding_bytes += delivery.size
 
     def release(self, delivery: Delivery) -> None:
         self.outstanding -= 1
-        self.outstanding_bytes -= len(delivery.message.body)
+        self.outstanding_bytes -= delivery.size
 
     def end(self, reason: Refused) -> None:
         self.ended = reason

@@ -5,21 +5,44 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from fern.pubsub.wire import Raw
+
 if TYPE_CHECKING:
     from fern.pubsub.consumer import Consumer
 
 
-class Message:
-    """Immutable, shared by every subscription that holds it. `body` is the serialised PubsubMessage, as on disk."""
+class Batch:
+    """What one publish brought, kept as it came: one row on disk, and message ids that follow its own."""
 
-    __slots__ = ("body", "id", "ordering_key", "published_at")
+    __slots__ = ("id", "published_at", "request", "topic_id")
 
-    def __init__(self, id: int, published_at: int, ordering_key: str, body: bytes) -> None:
+    def __init__(self, id: int, topic_id: int, published_at: int, request: Raw) -> None:
         self.id: Final = id
+        self.topic_id: Final = topic_id
         self.published_at: Final = published_at
         """Microseconds since the epoch."""
-        self.ordering_key: Final = ordering_key
-        self.body: Final = body
+        self.request: Final = request
+
+    def messages(self) -> list[Message]:
+        return [Message(self, message_id, raw) for message_id, raw in enumerate(self.request.messages, self.id)]
+
+
+class Message:
+    """One of a batch, shared by every subscription that holds it."""
+
+    __slots__ = ("batch", "id", "raw")
+
+    def __init__(self, batch: Batch, id: int, raw: Raw) -> None:
+        self.batch: Final = batch
+        self.id: Final = id
+        self.raw: Final = raw
+        """As it was published, without message id and publish time."""
+
+    def copy_to(self, raw: Raw) -> None:
+        """Write it as a subscriber sees it."""
+        raw.CopyFrom(self.raw)
+        raw.message_id = str(self.id)
+        raw.publish_time.FromMicroseconds(self.batch.published_at)
 
 
 class Delivery:
@@ -28,7 +51,7 @@ class Delivery:
     It is leased while `ack_id` is set, parked while `deadline` is in the future without a lease, and otherwise ready.
     """
 
-    __slots__ = ("ack_id", "acked", "consumer", "deadline", "failures", "lane", "message")
+    __slots__ = ("ack_id", "acked", "consumer", "deadline", "failures", "lane", "message", "size")
 
     def __init__(self, message: Message, failures: int = 0, lane: Lane | None = None) -> None:
         self.message: Final = message
@@ -40,6 +63,8 @@ class Delivery:
         """When the lease ends or, without a lease, when it may be delivered again."""
         self.consumer: Consumer | None = None
         self.acked = False
+        self.size = 0
+        """In bytes; known once it is handed out."""
 
 
 class Lane:

@@ -85,7 +85,7 @@ class Publisher:
             await faults.hang(request.topic)
             if faults.strikes("refuse-publish", request.topic):
                 raise Refused(grpc.StatusCode.UNAVAILABLE, "the fault refuse-publish is on")
-        return wire.PublishResponse(message_ids=await self._broker.publish(topic, request.messages))
+        return wire.PublishResponse(message_ids=await self._broker.publish(topic, request))
 
 
 def merge(changes: Raw, current: Raw, mask: FieldMask, mutable: set[str]) -> Raw:

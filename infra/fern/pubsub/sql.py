@@ -2,7 +2,8 @@
 
     topic          one row a topic; `config` is the serialised Topic
     subscription   one row a subscription; `topic` outlives the topic, for messages that were published before it was deleted
-    message        one row a message, written once; gone when no subscription holds it and its topic retains nothing
+    batch          one row a publish, its messages `id` to `last`; gone when no subscription holds any of them and its topic
+                   retains nothing
     backlog        (message, subscription): not acked yet. An ack deletes the row
     fault          the faults that are on
     secret         the key that signs push tokens
@@ -13,10 +14,10 @@ of small steps it would spend its time waiting to get it back.
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from fern.pubsub.message import Message
+from fern.pubsub.message import Batch
 
 APPLICATION_ID: Final = 0x4645524E  # "FERN"
 FORMAT: Final = 1
@@ -27,9 +28,9 @@ PRAGMA user_version = {FORMAT};
 CREATE TABLE topic (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, config BLOB NOT NULL) STRICT;
 CREATE TABLE subscription (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, topic INTEGER NOT NULL, config BLOB NOT NULL) STRICT;
-CREATE TABLE message (
-    id INTEGER PRIMARY KEY, topic INTEGER NOT NULL, published_at INTEGER NOT NULL, ordering_key TEXT NOT NULL,
-    body BLOB NOT NULL, checksum INTEGER NOT NULL) STRICT;
+CREATE TABLE batch (
+    id INTEGER PRIMARY KEY, last INTEGER NOT NULL, topic INTEGER NOT NULL, published_at INTEGER NOT NULL,
+    request BLOB NOT NULL, checksum INTEGER NOT NULL) STRICT;
 CREATE TABLE backlog (
     message INTEGER NOT NULL, subscription INTEGER NOT NULL, failures INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (message, subscription)) STRICT, WITHOUT ROWID;
@@ -42,17 +43,13 @@ Statement = tuple[str, Sequence[Any]]
 # ── publish ──
 
 
-def keep_messages(topic_id: int, messages: Sequence[Message]) -> Statement:
-    """All published at once, so with one time and one ordering key. Idempotent, because a replay of an ordering key brings back
-    messages that other subscriptions may still hold."""
-    rows = ", ".join(["(?, ?, ?)"] * len(messages))
-    parameters: list[Any] = [topic_id, messages[0].published_at, messages[0].ordering_key]
-    for message in messages:
-        parameters += (message.id, message.body, zlib.crc32(message.body))
-    chosen = f"SELECT ?1, ?2, ?3, column1, column2, column3 FROM (VALUES {rows})"  # noqa: S608 (only placeholders)
+def keep(batch: Batch) -> Statement:
+    """Idempotent, because a replay of an ordering key brings back what other subscriptions may still hold."""
+    request = batch.request.SerializeToString()
+    last = batch.id + len(batch.request.messages) - 1
     return (
-        f"INSERT OR IGNORE INTO message (topic, published_at, ordering_key, id, body, checksum) {chosen}",
-        parameters,
+        "INSERT OR IGNORE INTO batch (id, last, topic, published_at, request, checksum) VALUES (?, ?, ?, ?, ?, ?)",
+        (batch.id, last, batch.topic_id, batch.published_at, request, zlib.crc32(request)),
     )
 
 
@@ -74,12 +71,14 @@ def settle(subscription_id: int, message_ids: Sequence[int]) -> Statement:
     )
 
 
-def reclaim(message_ids: Sequence[int]) -> Statement:
+_UNHELD: Final = "NOT EXISTS (SELECT 1 FROM backlog WHERE backlog.message BETWEEN batch.id AND batch.last)"
+
+
+def reclaim(batch_ids: Iterable[int]) -> Statement:
     """Free the disk space of those that nobody holds any more."""
     return (
-        "DELETE FROM message WHERE id IN (SELECT value FROM json_each(?))"
-        " AND NOT EXISTS (SELECT 1 FROM backlog WHERE backlog.message = message.id)",
-        (json.dumps(message_ids),),
+        f"DELETE FROM batch WHERE id IN (SELECT value FROM json_each(?)) AND {_UNHELD}",  # noqa: S608
+        (json.dumps(list(batch_ids)),),
     )
 
 
@@ -100,8 +99,7 @@ def owe_nothing(subscription_id: int) -> Statement:
 def reclaim_topic(topic_id: int, before: int) -> Statement:
     """Free what nobody holds and was published before this time (in microseconds)."""
     return (
-        "DELETE FROM message WHERE topic = ? AND published_at < ?"
-        " AND NOT EXISTS (SELECT 1 FROM backlog WHERE backlog.message = message.id)",
+        f"DELETE FROM batch WHERE topic = ? AND published_at < ? AND {_UNHELD}",  # noqa: S608
         (topic_id, before),
     )
 

@@ -21,11 +21,13 @@ from messaging.logs import get_logger
 
 from fern.pubsub import sql
 from fern.pubsub.errors import DataFolderCorrupt, DataFolderInUse
-from fern.pubsub.message import Message
+from fern.pubsub.message import Batch
 from fern.pubsub.sql import Statement
+from fern.pubsub.wire import PublishRequest
 
 log = get_logger()
 
+_BATCHES: Final = "SELECT id, topic, published_at, request, checksum FROM batch"
 DATABASE: Final = "pubsub.sqlite"
 _GROUP: Final = 512
 """Requests in one transaction at most, so that the first of them is not kept waiting."""
@@ -54,13 +56,8 @@ class Store:
     def rows(self, query: str) -> Iterator[Any]:
         yield from self._database.execute(query)
 
-    def messages(self) -> Iterator[Message]:
-        """Every message that some subscription still holds."""
-        rows = self._database.execute(
-            "SELECT id, published_at, ordering_key, body, checksum FROM message"
-            " WHERE id IN (SELECT message FROM backlog) ORDER BY id"
-        )
-        yield from map(_message, rows)
+    def batches(self) -> Iterator[Batch]:
+        yield from map(_batch, self._database.execute(_BATCHES))
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -72,18 +69,12 @@ class Store:
         """Queue one all-or-nothing change. The future is done when it is on disk; futures are done in the order of submission."""
         return self._enqueue(statements)
 
-    async def retained(self, topic_id: int, since: int) -> list[Message]:
-        """Messages of a topic from this time (in microseconds) on, those included that were submitted before this call."""
+    async def retained(self, topic_id: int, since: int) -> list[Batch]:
+        """What was published to a topic from this time (in microseconds) on, and submitted before this call."""
         rows = await self._enqueue(
-            [
-                (
-                    "SELECT id, published_at, ordering_key, body, checksum FROM message"
-                    " WHERE topic = ? AND published_at >= ? ORDER BY id",
-                    (topic_id, since),
-                )
-            ]
+            [(f"{_BATCHES} WHERE topic = ? AND published_at >= ? ORDER BY id", (topic_id, since))]
         )
-        return [_message(row) for row in rows]
+        return [_batch(row) for row in rows]
 
     def _enqueue(self, statements: Sequence[Statement]) -> asyncio.Future[Any]:
         assert self._loop  # noqa: S101
@@ -148,11 +139,11 @@ def _answer(group: list[_Job], failure: Exception | None) -> None:
             job.future.set_result(job.rows)
 
 
-def _message(row: tuple[int, int, str, bytes, int]) -> Message:
-    message_id, published_at, ordering_key, body, checksum = row
-    if zlib.crc32(body) != checksum:
-        raise DataFolderCorrupt(f"message {message_id} does not match its checksum")
-    return Message(message_id, published_at, ordering_key, body)
+def _batch(row: tuple[int, int, int, bytes, int]) -> Batch:
+    batch_id, topic_id, published_at, request, checksum = row
+    if zlib.crc32(request) != checksum:
+        raise ValueError(f"what was published as message {batch_id} does not match its checksum")
+    return Batch(batch_id, topic_id, published_at, PublishRequest.FromString(request))
 
 
 def _lock(data_dir: Path) -> int:

@@ -63,8 +63,14 @@ class Subscription:
 
     def enqueue(self, messages: Iterable[Message], failures: dict[int, int] | None = None) -> None:
         faults = self._keeper.faults
+        if not (failures or faults.active or self.config.enable_message_ordering):
+            fresh = [Delivery(message) for message in messages]
+            self.pending.update((delivery.message.id, delivery) for delivery in fresh)
+            self._ready.extend(fresh)
+            self.dispatch()
+            return
         for message in messages:
-            lane = self._lane(message.ordering_key)
+            lane = self._lane(message.raw.ordering_key)
             delivery = Delivery(message, failures.get(message.id, 0) if failures else 0, lane)
             self.pending[message.id] = delivery
             if lane is not None:
@@ -86,17 +92,13 @@ class Subscription:
         self._lanes.clear()
         self.enqueue(messages)
 
-    def drop(self, message_ids: Iterable[int]) -> None:
+    def drop(self, messages: Iterable[Message]) -> None:
         """Remove messages that nobody acked, because they are too old."""
-        for message_id in message_ids:
-            if delivery := self.pending.get(message_id):
-                if delivery.lane and delivery in delivery.lane.waiting:
-                    delivery.lane.waiting.remove(delivery)
-                    self._unlease(delivery)
-                    delivery.acked = True
-                    del self.pending[message_id]
-                else:
-                    self._settle(delivery)
+        for delivery in [self.pending[message.id] for message in messages]:
+            if delivery.lane and delivery in delivery.lane.waiting:
+                self._bury(delivery)
+            else:
+                self._settle(delivery)
 
     # ── messages go out ──
 
@@ -148,13 +150,15 @@ class Subscription:
                 entry.offered = False
                 while entry.waiting and messages > 0 and size > 0:
                     delivery = entry.hand_out()
+                    delivery.size = delivery.message.raw.ByteSize()
                     taken.append(delivery)
                     messages -= 1
-                    size -= len(delivery.message.body)
+                    size -= delivery.size
             elif not entry.acked:  # acked late, while it was waiting to be delivered again
+                entry.size = entry.message.raw.ByteSize()
                 taken.append(entry)
                 messages -= 1
-                size -= len(entry.message.body)
+                size -= entry.size
         return taken
 
     def _lease(self, consumer: Consumer, taken: list[Delivery]) -> list[Handed]:
@@ -184,13 +188,13 @@ class Subscription:
         add = response.received_messages.add
         for ack_id, delivery in batch:
             received = add(ack_id=ack_id, delivery_attempt=delivery.failures + 1 if counted else 0)
-            received.message.MergeFromString(delivery.message.body)
+            delivery.message.copy_to(received.message)
 
     # ── messages are settled ──
 
-    def ack(self, ack_ids: Sequence[str]) -> tuple[list[int], list[str]]:
-        """Returns the ids of the messages that are now done, and the ack ids that came too late."""
-        done: list[int] = []
+    def ack(self, ack_ids: Sequence[str]) -> tuple[list[Message], list[str]]:
+        """Returns the messages that are now done, and the ack ids that came too late."""
+        done: list[Message] = []
         stale: list[str] = []
         for ack_id, delivery in self._resolve(ack_ids):
             if delivery is None and not self.exactly_once:
@@ -199,7 +203,7 @@ class Subscription:
                 stale.append(ack_id)
             if delivery is not None and not delivery.acked:
                 self._settle(delivery)
-                done.append(delivery.message.id)
+                done.append(delivery.message)
         self.dispatch()
         return done, stale
 
