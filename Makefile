@@ -59,7 +59,7 @@ lock: $(STAMP) ## resolve the dependencies anew, with hashes
 
 install: $(STAMP) ## install into .venv what the lock says; the other targets do it by themselves
 
-$(STAMP): requirements.lock pyproject.toml $(OURS:%=%/pyproject.toml)
+$(STAMP): requirements.lock $(OURS:%=%/pyproject.toml)
 	@python=; for candidate in $(CANDIDATES); do \
 		if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 			python=$$candidate; break; fi; done; \

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+
 from fern.errors import DiskFull, PostgresUnusable
 from fern.postgres import SERVICES, TemporaryServer, ensure_service_databases, initialise, temporary_server
 

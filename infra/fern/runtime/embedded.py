@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import psutil
 
@@ -119,22 +120,27 @@ class EmbeddedRuntime:
             return False
 
     def _end_what_is_left(self) -> None:
-        """The supervisor is gone or hangs: end it first, lest it restarts the others, then those, each by its pid."""
+        """The supervisor is gone or hangs: end it first, lest it restarts the others, and postgres last."""
         left = list(orphaned_processes(self._settings))
         if (daemon := self.supervisor.daemon()) is not None:
             with self._progress.step(f"end supervisor (pid {daemon.pid})"):
-                _end(daemon, signal.SIGKILL)
-        for name, process in left:
-            with self._progress.step(f"end {name} (pid {process.pid})"):
-                _end(process, signal.SIGINT if name == "postgres" else signal.SIGTERM)
+                _end([daemon], signal.SIGKILL)
+        for names, group, with_signal in (
+            ("processes", [process for name, process in left if name != "postgres"], signal.SIGTERM),
+            ("postgres", [process for name, process in left if name == "postgres"], signal.SIGINT),
+        ):
+            if group:
+                pids = ", ".join(str(process.pid) for process in group)
+                with self._progress.step(f"end {names} from last time (pid {pids})"):
+                    _end(group, with_signal)
 
 
-def _end(process: psutil.Process, with_signal: signal.Signals) -> None:
-    try:
-        process.send_signal(with_signal)
-        process.wait(STOP_TIMEOUT)
-    except psutil.TimeoutExpired:
-        process.kill()
-        process.wait(STOP_TIMEOUT)
-    except psutil.NoSuchProcess:
-        pass
+def _end(processes: list[psutil.Process], with_signal: signal.Signals) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(with_signal)
+    _, alive = psutil.wait_procs(processes, STOP_TIMEOUT)
+    for process in alive:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, STOP_TIMEOUT)

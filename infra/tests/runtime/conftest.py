@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
 from fern.runtime.embedded import EmbeddedRuntime
 from fern.runtime.processes import Process
 from fern.runtime.progress import Progress
 from fern.runtime.supervisor import Supervisor
 from fern.settings import PORTS, Settings
-from rich.console import Console
 
 
 def free_port_base() -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+
 from fern import errors
 from fern.cli import main
 from fern.errors import DiskFull, FernError, PortTaken, PythonTooOld

@@ -2,6 +2,7 @@ import socket
 from pathlib import Path
 
 import pytest
+
 from fern.errors import FernError
 from fern.settings import Settings
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import psutil
 import pytest
+
 from fern.errors import NeverHealthy, StaleProcess
 from fern.runtime.checks import check_stale_processes, orphaned_processes
 from fern.runtime.embedded import EmbeddedRuntime
