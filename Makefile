@@ -9,6 +9,10 @@ ARGS  ?=
 OURS        := shared services/labour services/notification infra
 SOURCES     := shared services infra $(wildcard e2e)
 SHOW_PIP    := awk -v live="$$([ -t 2 ] && echo yes)" -f infra/install-progress.awk
+LOCKS       := requirements.lock services/labour/requirements.lock services/notification/requirements.lock \
+	infra/docker/requirements.lock
+COMPILE     := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate \
+	$(foreach name,shared labour notification infra,--no-emit-package fern-$(name))
 CANDIDATES  := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11
 
 .DEFAULT_GOAL := help
@@ -51,11 +55,12 @@ fmt: $(STAMP) ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: $(STAMP) ## resolve the dependencies anew, with hashes
-	$(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --no-annotate --group dev \
-		pyproject.toml --no-emit-package fern-shared --no-emit-package fern-labour \
-		--no-emit-package fern-notification --no-emit-package fern-infra -o requirements.lock
-	@! grep -n '://' requirements.lock || { echo "error: the lock names a place; it must work with any index" >&2; exit 1; }
+lock: $(STAMP) ## resolve the dependencies anew, with hashes; the images get what they need of the same versions
+	$(COMPILE) --group dev pyproject.toml -o requirements.lock
+	$(COMPILE) -c requirements.lock services/labour/pyproject.toml -o services/labour/requirements.lock
+	$(COMPILE) -c requirements.lock services/notification/pyproject.toml -o services/notification/requirements.lock
+	$(COMPILE) -c requirements.lock infra/pyproject.toml -o infra/docker/requirements.lock
+	@! grep -n '://' $(LOCKS) || { echo "error: a lock names a place; it must work with any index" >&2; exit 1; }
 
 install: $(STAMP) ## install into .venv what the lock says; the other targets do it by themselves
 
