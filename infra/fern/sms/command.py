@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 import click
-from messaging.process import run
 
 from fern.errors import PortTaken
 from fern.sms.sandbox import Settings
 from fern.sms.server import bind, serve_until
+from messaging.process import run
 
 
 @click.group()

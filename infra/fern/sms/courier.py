@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 import httpx
-from messaging.logs import get_logger
 
 from fern.sms.message import Message
 from fern.sms.store import Callback, Store
+from messaging.logs import get_logger
 
 AT_ONCE = 32
 TIMEOUT_SECONDS = 15.0  # Twilio's own

@@ -8,11 +8,11 @@ from litestar import Controller, Request, Response, delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.response import File, Stream
-from messaging.web import Problem
 
 from fern.sms.faults import BadFault, UnknownFault
 from fern.sms.inbound import BadReply, reply_from_phone
 from fern.sms.sandbox import Sandbox
+from messaging.web import Problem
 
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {"phones.css": "text/css", "phones.js": "text/javascript", "fern.svg": "image/svg+xml"}

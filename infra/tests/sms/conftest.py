@@ -3,6 +3,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from fern.sms import Address, running
 
 from .parts import Client, Receiver, receiving, twilio_client

@@ -5,6 +5,7 @@ import aiohttp
 import httpx
 import pytest
 import requests  # type: ignore[import-untyped,unused-ignore]
+
 from fern.sms import Address
 
 from .parts import (

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from fern.sms import Address, running
 
 from .parts import ACCOUNT, MESSAGES, PHONE, SENDER, TOKEN, Client, TwilioRestException, eventually, twilio_client

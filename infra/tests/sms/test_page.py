@@ -2,6 +2,7 @@ import json
 from collections.abc import AsyncIterator
 
 import httpx
+
 from fern.sms import Address
 
 from .parts import PHONE, SENDER, Client

@@ -1,4 +1,5 @@
 import pytest
+
 from fern.sms.segments import count_segments
 
 
