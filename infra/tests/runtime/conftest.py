@@ -1,4 +1,3 @@
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,25 +9,9 @@ from fern.runtime.embedded import EmbeddedRuntime
 from fern.runtime.processes import Process
 from fern.runtime.progress import Progress
 from fern.runtime.supervisor import Supervisor
-from fern.settings import PORTS, Settings
+from fern.settings import Settings
 
-
-def free_port_base() -> int:
-    """The first of enough consecutive ports that are free right now."""
-    for _ in range(50):
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            base = probe.getsockname()[1]
-        if base + len(PORTS) < 65500 and all(_is_free(base + offset) for offset in PORTS.values()):
-            return int(base)
-    raise AssertionError("no free ports")
-
-
-def _is_free(port: int) -> bool:
-    try:
-        socket.create_server(("127.0.0.1", port)).close()
-    except OSError:
-        return False
-    return True
+from .ports import free_port_base
 
 
 @pytest.fixture
