@@ -11,9 +11,11 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from fern.postgres import TemporaryServer, ensure_service_databases, temporary_server
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from fern.postgres import TemporaryServer, ensure_service_databases, temporary_server
+from fern.pubsub import google
+from fern.pubsub import server as embedded
 from messaging.database import create_engine
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 
@@ -92,3 +94,37 @@ def notification_units(notification_engine: AsyncEngine) -> UnitsOfWork:
 def project() -> str:
     """Every test has its own topics on the shared bus."""
     return f"test-{uuid4().hex[:12]}"
+
+
+BUSES = ["embedded", "google"] if google.find() else ["embedded"]
+
+
+@pytest.fixture(scope="session")
+def google_bus() -> Iterator[str]:
+    jar = google.find()
+    assert jar is not None
+    with google.running(jar) as target:
+        yield target
+
+
+@pytest.fixture
+async def bus_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    """The embedded emulator, fresh for this test."""
+    async with embedded.running(tmp_path / "bus") as server:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", server.target)
+        yield server.target
+
+
+@pytest.fixture(params=BUSES)
+async def any_bus_host(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[str]:
+    """Our emulator and, where it is installed, Google's."""
+    if request.param == "google":
+        host = request.getfixturevalue("google_bus")
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", host)
+        yield host
+    else:
+        async with embedded.running(tmp_path / "bus") as server:
+            monkeypatch.setenv("PUBSUB_EMULATOR_HOST", server.target)
+            yield server.target

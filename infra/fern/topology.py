@@ -40,8 +40,11 @@ class Declared:
     options: dict[str, Any]
 
     @classmethod
-    def load(cls, file: Path = FILE) -> "Declared":
-        content = tomllib.loads(file.read_text())
+    def load(cls) -> "Declared":
+        return cls.of(tomllib.loads(FILE.read_text()))
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> "Declared":
         topics: list[str] = []
         subscriptions: dict[str, tuple[str, str | None]] = {}
         for topic, consumers in content["topics"].items():

@@ -25,6 +25,7 @@ class Intake:
     workers        batches handled at the same time, each on its own connection (2)
     outstanding    messages the bus may have out with us, per subscription (1,000)
     ack_deadline   seconds of a lease, extended every third of it; also how long a killed consumer's messages wait (10)
+    drain_wait     seconds without a message after which a drain takes a subscription for empty (5)
     stop_limit     seconds for finishing what we hold when asked to stop; the rest is nacked (8)
     """
 
@@ -38,11 +39,12 @@ class Intake:
         workers: int = 2,
         outstanding: int = 1000,
         ack_deadline: int = 10,
+        drain_wait: float = 5.0,
         stop_limit: float = 8.0,
     ) -> None:
         self._bus, self._subscriptions, self._handle = bus, subscriptions, handle
         self._batch_size, self._workers, self._outstanding = batch_size, workers, outstanding
-        self._ack_deadline, self._stop_limit = ack_deadline, stop_limit
+        self._ack_deadline, self._drain_wait, self._stop_limit = ack_deadline, drain_wait, stop_limit
         self._waiting = asyncio.Queue[Message]()
         self._leased = dict[str, Message]()
 
@@ -74,7 +76,8 @@ class Intake:
         try:
             pending = list(self._subscriptions)
             while pending:
-                answers = await asyncio.gather(*(self._bus.pull(name, self._batch_size) for name in pending))
+                pulls = (self._bus.pull(name, self._batch_size, wait=self._drain_wait) for name in pending)
+                answers = await asyncio.gather(*pulls)
                 pending = [name for name, messages in zip(pending, answers, strict=True) if messages]
                 if batch := [message for messages in answers for message in messages]:
                     self._lease(batch)

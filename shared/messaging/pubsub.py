@@ -96,10 +96,11 @@ class PubSub:
                 rejected = error.code() in _REJECTED
                 raise (PublishRejected if rejected else BusUnavailable)(_describe(error)) from None
 
-    async def pull(self, subscription: str, limit: int) -> list[Message]:
+    async def pull(self, subscription: str, limit: int, *, wait: float) -> list[Message]:
+        """What is there, or comes within `wait` seconds."""
         request = _PullRequest(subscription=self.subscription_path(subscription), max_messages=limit)
         try:
-            answer = await self._subscriber.pull(request, timeout=self._timeout)
+            answer = await self._subscriber.pull(request, timeout=wait)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 return []

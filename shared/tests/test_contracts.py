@@ -1,0 +1,65 @@
+"""The events are what was published: both sides may rely on the schemas."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import contracts
+from contracts import EVENTS, Event, UnknownEvent, WrongSchema, decode, json_schema
+
+SCHEMAS = Path(contracts.__file__).parent / "schemas"
+
+
+@pytest.mark.parametrize("event", EVENTS.values(), ids=lambda event: f"{event.type}.v{event.version}")
+def test_an_event_still_has_the_schema_that_was_published(event: type[Event]) -> None:
+    published = SCHEMAS / f"{event.type}.v{event.version}.json"
+
+    assert json.loads(published.read_text()) == json_schema(event), (
+        f"{event.__name__} changed: a field that consumers must have is a new version, not an edit of {published.name}"
+    )
+
+
+def test_every_published_schema_still_has_its_event() -> None:
+    published = {path.stem for path in SCHEMAS.glob("*.json")}
+
+    assert published == {f"{name}.v{version}" for name, version in EVENTS}
+
+
+COMPLETED = {
+    "labour_id": "01a1e283-e2c1-72f9-a4d3-469915e434d8",
+    "roster_version": 2,
+    "mother_name": "Ada",
+    "completed_at": "2026-11-16T04:00:00Z",
+}
+
+
+def test_a_consumer_ignores_fields_it_does_not_know() -> None:
+    event = decode("labour.completed", 1, msgspec.json.encode({**COMPLETED, "weight_grams": 3400}))
+
+    assert isinstance(event, contracts.LabourCompleted)
+    assert event.mother_name == "Ada"
+
+
+def test_an_unknown_type_or_version_is_refused_by_name() -> None:
+    with pytest.raises(UnknownEvent, match=r"labour\.paused"):
+        decode("labour.paused", 1, b"{}")
+    with pytest.raises(UnknownEvent, match="version 9"):
+        decode("labour.completed", 9, b"{}")
+
+
+def test_a_wrong_payload_is_refused_without_repeating_what_is_in_it() -> None:
+    added = {
+        "labour_id": COMPLETED["labour_id"],
+        "roster_version": 1,
+        "person_id": COMPLETED["labour_id"],
+        "name": "Grace",
+    }
+
+    with pytest.raises(WrongSchema) as refused:
+        decode("subscriber.added", 1, msgspec.json.encode({**added, "phone": "0202 555 0123"}))
+
+    assert "phone" in str(refused.value)
+    assert "555" not in str(refused.value)
+    assert "Grace" not in str(refused.value)

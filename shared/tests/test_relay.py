@@ -1,0 +1,307 @@
+"""Every committed event reaches the bus, those of one key in order, whatever relays, bus and database do."""
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import msgspec
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from fern.postgres import TemporaryServer
+from messaging import outbox, relay
+from messaging.errors import BusUnavailable, PublishRejected
+from messaging.faults import FaultPoint
+from messaging.hints import Hinter, Listener
+from messaging.pubsub import PubSub
+from messaging.relay import Outgoing, Relay
+from messaging.unit_of_work import UnitOfWork, UnitsOfWork
+from tests.events import TOPICS, AlsoHappened, Happened, emit, outbox_state
+from tests.support import apply_topology, eventually, pull_all
+
+
+@pytest.fixture
+async def bus(bus_host: str, project: str) -> AsyncIterator[PubSub]:
+    await apply_topology(project, TOPICS)
+    bus = PubSub(project, timeout=3)
+    yield bus
+    await bus.close()
+
+
+class Troubled:
+    """The real bus behind a bad line: calls fail before or after they had their effect, or are rejected."""
+
+    def __init__(self, bus: PubSub, seed: int) -> None:
+        self._bus, self._random = bus, random.Random(seed)
+        self.accepted = defaultdict[str, list[int]](list)
+
+    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> None:
+        luck = self._random.random()
+        if luck < 0.15:
+            raise BusUnavailable("the request was lost")
+        if luck < 0.25:
+            raise PublishRejected("not this time")
+        await self._bus.publish(topic, messages)
+        for message in messages:
+            event = msgspec.json.decode(message.data, type=Happened)
+            self.accepted[event.key].append(event.number)
+        if luck < 0.4:
+            raise BusUnavailable("the answer was lost")
+
+
+async def everything_on_the_bus(bus: PubSub) -> list[Happened]:
+    """In the order of publishing, per topic."""
+    topics = await asyncio.gather(*(pull_all(bus, f"tests.{topic}") for topic in TOPICS))
+    return [msgspec.json.decode(message.data, type=Happened) for messages in topics for message in messages]
+
+
+async def test_four_relays_with_failing_publishes_keep_each_keys_order_and_lose_nothing(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
+) -> None:
+    keys = [f"labour-{number}" for number in range(30)]
+    kinds = random.Random(7)
+    for number in range(12):
+        await emit(labour_units, *(kinds.choice((Happened, AlsoHappened))(key, number) for key in keys))
+    line = Troubled(bus, seed=11)
+    stop = asyncio.Event()
+    relays = [
+        Relay(
+            labour_engine,
+            line,
+            batch_size=25,
+            lanes=8,
+            poll_interval=0.01,
+            max_attempts=1000,
+            retry_base=0.001,
+            retry_cap=0.01,
+        )
+        for _ in range(4)
+    ]
+
+    running = [asyncio.create_task(one.run(stop)) for one in relays]
+    await eventually(lambda: _all_published(labour_engine), "everything is published", seconds=60)
+    stop.set()
+    await asyncio.gather(*running)
+
+    for key in keys:
+        first_times = list(dict.fromkeys(line.accepted[key]))
+        assert first_times == list(range(12)), f"{key} was published in the order {first_times}"
+    assert {(event.key, event.number) for event in await everything_on_the_bus(bus)} == {
+        (key, number) for key in keys for number in range(12)
+    }
+
+
+async def _all_published(engine: AsyncEngine) -> bool:
+    return all(published for _, _, published, _, _ in await outbox_state(engine))
+
+
+async def test_a_pass_is_one_call_per_topic(labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub) -> None:
+    calls = []
+
+    class Counting:
+        async def publish(self, topic: str, messages: Sequence[Outgoing]) -> None:
+            calls.append((topic, len(messages)))
+            await bus.publish(topic, messages)
+
+    await emit(labour_units, *(Happened(f"a{number}", 0) for number in range(40)))
+    await emit(labour_units, *(AlsoHappened(f"b{number}", 0) for number in range(40)))
+
+    done = await Relay(labour_engine, Counting(), lanes=64).run_once()
+
+    assert done.published == 80
+    assert sorted(calls) == [("test.also-happened", 40), ("test.happened", 40)]
+
+
+async def test_a_poison_row_is_parked_and_holds_up_its_own_key_only(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
+) -> None:
+    class Lost(Happened, frozen=True):
+        type = "test.topic-that-is-not-there"
+
+    await emit(labour_units, Happened("sick", 1), Lost("sick", 2), Happened("sick", 3), Happened("well", 1))
+    poisoned = Relay(labour_engine, bus, max_attempts=3, retry_base=0.0, retry_cap=0.0, lanes=64)
+
+    for _ in range(5):
+        await poisoned.run_once()
+
+    states = [
+        (key, published, attempts, parked) for _, key, published, attempts, parked in await outbox_state(labour_engine)
+    ]
+    assert states == [
+        ("sick", True, 0, False),
+        ("sick", False, 3, True),
+        ("sick", False, 0, False),
+        ("well", True, 0, False),
+    ]
+    [parked] = await _rows(labour_units, parked=True)
+    assert parked.last_error is not None
+    assert "NOT_FOUND" in parked.last_error
+
+
+@pytest.mark.parametrize("settle", [outbox.retry, outbox.discard])
+async def test_one_command_frees_the_key_of_a_parked_row(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub, settle: Callable[..., Awaitable[object]]
+) -> None:
+    await emit(labour_units, Happened("sick", 1), Happened("sick", 2))
+    rejecting = Rejecting()
+    once = {"max_attempts": 1, "lanes": 64}
+    await Relay(labour_engine, rejecting, **once).run_once()
+    assert (await Relay(labour_engine, bus, **once).run_once()).published == 0
+    [parked] = await _rows(labour_units, parked=True)
+
+    async with labour_units() as uow:
+        await settle(uow.session, parked.event_id)
+    done = await Relay(labour_engine, bus, lanes=64).run_once()
+
+    discarded = settle is outbox.discard
+    assert done.published == (1 if discarded else 2)
+    assert [event.number for event in await everything_on_the_bus(bus)] == ([2] if discarded else [1, 2])
+
+
+class Rejecting:
+    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> None:
+        raise PublishRejected("never")
+
+
+async def _rows(units_of_work: UnitsOfWork, *, parked: bool) -> list[outbox.OutboxRow]:
+    async with units_of_work() as uow:
+        return await outbox.rows(uow.session, parked=parked)
+
+
+async def test_one_bad_message_in_a_call_does_not_keep_the_others_back(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
+) -> None:
+    class Picky:
+        """Rejects a call that has a bad message in it, as the real service does."""
+
+        async def publish(self, topic: str, messages: Sequence[Outgoing]) -> None:
+            if any(b'"bad"' in message.data for message in messages):
+                raise PublishRejected("INVALID_ARGUMENT: attribute too long")
+            await bus.publish(topic, messages)
+
+    await emit(labour_units, Happened("good", 1), Happened("bad", 1), Happened("bad", 2), Happened("fine", 1))
+
+    done = await Relay(labour_engine, Picky(), lanes=64).run_once()
+
+    assert (done.published, done.rejected, done.waiting) == (2, 1, 0)
+    assert {event.key for event in await everything_on_the_bus(bus)} == {"good", "fine"}
+
+
+async def test_a_bus_that_is_away_costs_no_attempts_and_is_waited_for_calmly(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
+) -> None:
+    calls = 0
+    back = asyncio.Event()
+
+    class Away:
+        async def publish(self, topic: str, messages: Sequence[Outgoing]) -> None:
+            nonlocal calls
+            calls += 1
+            if not back.is_set():
+                raise BusUnavailable("nobody there")
+            await bus.publish(topic, messages)
+
+    await emit(labour_units, Happened("a", 1))
+    stop = asyncio.Event()
+    running = asyncio.create_task(Relay(labour_engine, Away(), poll_interval=0.01).run(stop))
+    await asyncio.sleep(1.0)  # the outage itself: long enough for a hot loop to show in the count
+    calls_while_away = calls
+    back.set()
+    await eventually(lambda: _all_published(labour_engine), "published after the outage")
+    stop.set()
+    await running
+
+    assert 1 <= calls_while_away <= 10
+    [(_, _, _, attempts, parked)] = await outbox_state(labour_engine)
+    assert (attempts, parked) == (0, False)
+
+
+async def test_a_relay_survives_a_restart_of_the_database(
+    postgres: TemporaryServer, labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
+) -> None:
+    stop = asyncio.Event()
+    running = asyncio.create_task(Relay(labour_engine, bus, poll_interval=0.05).run(stop))
+
+    await asyncio.to_thread(postgres.kill)
+    await asyncio.to_thread(postgres.start)
+    await _until_it_works(lambda: emit(labour_units, Happened("a", 1)))
+    await eventually(lambda: _all_published(labour_engine), "published after the restart")
+    stop.set()
+    await running
+
+
+async def _until_it_works(action: Callable[[], Awaitable[None]]) -> None:
+    async def works() -> bool:
+        try:
+            await action()
+        except Exception:
+            return False
+        return True
+
+    await eventually(works, "the database is back")
+
+
+class Crash(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(
+    "point", [relay.AFTER_READ, relay.AFTER_PUBLISH, relay.AFTER_MARK], ids=lambda point: point.name
+)
+async def test_a_relay_that_dies_anywhere_leaves_its_work_to_the_next(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub, point: FaultPoint
+) -> None:
+    async def crash() -> None:
+        raise Crash
+
+    await emit(labour_units, Happened("a", 1), Happened("a", 2))
+    point.arm(crash)
+    try:
+        with pytest.raises(Crash):
+            await Relay(labour_engine, bus).run_once()
+    finally:
+        point.disarm()
+    assert not await _all_published(labour_engine)
+
+    assert (await Relay(labour_engine, bus).run_once()).published == 2
+
+    numbers = [event.number for event in await everything_on_the_bus(bus)]
+    assert list(dict.fromkeys(numbers)) == [1, 2]
+    assert len(numbers) == (2 if point is relay.AFTER_READ else 4)  # at least once, and here is why not exactly once
+
+
+async def test_a_hint_after_the_commit_wakes_the_relay_long_before_it_would_poll(
+    labour_url: str, labour_engine: AsyncEngine, bus: PubSub
+) -> None:
+    hinter = Hinter(labour_url, relay.CHANNEL, process="test")
+    sleepy = Relay(labour_engine, bus, poll_interval=3600)
+    woken = asyncio.Event()
+
+    def wake() -> None:
+        sleepy.wake()
+        woken.set()
+
+    listener = Listener(labour_url, relay.CHANNEL, wake, process="test")
+    stop = asyncio.Event()
+    tasks = [asyncio.create_task(task) for task in (hinter.run(), listener.run(), sleepy.run(stop))]
+    await woken.wait()  # the first one says that the listener is connected
+    await emit(lambda: UnitOfWork(labour_engine, source="test", committed=hinter.hint), Happened("a", 1))
+
+    await eventually(lambda: _all_published(labour_engine), "published without waiting for the poll")
+
+    stop.set()
+    await tasks[2]
+    for task in tasks:
+        task.cancel()
+
+
+async def test_the_poll_finds_its_rows_through_the_partial_index(labour_engine: AsyncEngine) -> None:
+    async with labour_engine.connect() as connection:
+        await connection.execute(text("SET enable_seqscan = off"))
+        plan = await connection.execute(
+            text(f"EXPLAIN {relay._READ_BATCH.text}".replace(":lanes", "'{1,2}'").replace(":limit", "10"))
+        )
+
+    assert "outbox_pending" in "\n".join(plan.scalars())

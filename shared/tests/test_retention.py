@@ -1,0 +1,119 @@
+"""Old claims and published events go, in time; nothing goes that a replay could still bring back."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from uuid_utils.compat import uuid7
+
+from messaging import claims
+from messaging.claims import Claim
+from messaging.errors import RetentionTooShort
+from messaging.retention import Month, Retention, first_id
+from messaging.unit_of_work import UnitsOfWork
+from tests.events import Happened, emit
+
+KEEP = timedelta(days=90)
+NOW = datetime(2031, 5, 20, tzinfo=UTC)
+
+
+def an_id(at: datetime, number: int = 0) -> UUID:
+    return UUID(int=first_id(at).int | (7 << 76) | (2 << 62) | number)
+
+
+async def partitions(engine: AsyncEngine) -> list[str]:
+    async with engine.connect() as connection:
+        rows = await connection.execute(
+            text("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'processed_event'::regclass")
+        )
+        return sorted(rows.scalars())
+
+
+async def completed(engine: AsyncEngine, *event_ids: UUID) -> None:
+    async with AsyncSession(engine) as session:
+        await claims.claim(session, "tests", event_ids)
+        await claims.complete(session, "tests", event_ids)
+        await session.commit()
+
+
+async def outcome(engine: AsyncEngine, event_id: UUID) -> Claim:
+    async with AsyncSession(engine) as session:
+        return (await claims.claim(session, "tests", [event_id]))[event_id]
+
+
+def test_memory_shorter_than_the_replay_horizon_is_refused(labour_engine: AsyncEngine) -> None:
+    with pytest.raises(RetentionTooShort, match="RETENTION_DAYS to 30"):
+        Retention(labour_engine, keep=timedelta(days=29), replay_horizon=timedelta(days=30))
+
+
+async def test_a_migrated_database_has_this_months_partition_and_the_next_three(labour_engine: AsyncEngine) -> None:
+    month, names = Month.of(datetime.now(UTC)), list[str]()
+    for _ in range(4):
+        names.append(month.name)
+        month = month.next()
+
+    assert await partitions(labour_engine) == sorted([*names, "processed_event_default"])
+
+
+async def test_claims_in_the_default_partition_move_when_their_month_gets_its_own_and_still_count(
+    labour_engine: AsyncEngine,
+) -> None:
+    event_id = an_id(NOW)
+    await completed(labour_engine, event_id)
+
+    report = await Retention(labour_engine, keep=KEEP, replay_horizon=KEEP).run_once(NOW)
+
+    assert report.partitions_made == 4
+    assert "processed_event_2031_05" in await partitions(labour_engine)
+    assert await outcome(labour_engine, event_id) is Claim.ALREADY_COMPLETED
+
+
+async def test_whole_months_before_the_horizon_are_dropped_and_nothing_younger(labour_engine: AsyncEngine) -> None:
+    retention = Retention(labour_engine, keep=KEEP, replay_horizon=KEEP)
+    await retention.run_once(NOW - timedelta(days=120))  # makes January to April
+    old, young = an_id(NOW - timedelta(days=119)), an_id(NOW - timedelta(days=89))
+    await completed(labour_engine, old, young)
+
+    await retention.run_once(NOW)
+
+    assert "processed_event_2031_01" not in await partitions(labour_engine)
+    assert "processed_event_2031_02" in await partitions(labour_engine)  # holds the 19th, 90 days before
+    assert await outcome(labour_engine, old) is Claim.GRANTED
+    assert await outcome(labour_engine, young) is Claim.ALREADY_COMPLETED
+
+
+async def test_old_published_events_are_deleted_and_unpublished_ones_never(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork
+) -> None:
+    await emit(labour_units, *(Happened("a", number) for number in range(3)))
+    async with labour_engine.begin() as connection:
+        await connection.execute(text("UPDATE outbox SET recorded_at = now() - interval '1 year'"))
+        await connection.execute(
+            text("UPDATE outbox SET published_at = now() - interval '1 year' WHERE payload LIKE '%0}'")
+        )
+        await connection.execute(text("UPDATE outbox SET published_at = now() WHERE payload LIKE '%1}'"))
+
+    report = await Retention(labour_engine, keep=KEEP, replay_horizon=KEEP).run_once(datetime.now(UTC))
+
+    assert report.rows_deleted == 1
+    async with labour_engine.connect() as connection:
+        left = await connection.execute(text("SELECT payload FROM outbox ORDER BY position"))
+        assert [payload[-2] for payload in left.scalars()] == ["1", "2"]
+
+
+async def test_a_second_runner_leaves_the_work_to_the_first(labour_engine: AsyncEngine) -> None:
+    async with labour_engine.begin() as connection:
+        await connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('messaging.retention'))"))
+
+        report = await Retention(labour_engine, keep=KEEP, replay_horizon=KEEP).run_once(NOW)
+
+    assert report.partitions_made == 0
+
+
+def test_the_first_id_of_a_moment_is_not_above_any_id_made_then() -> None:
+    before = datetime.now(UTC)
+
+    assert first_id(before) <= uuid7() < first_id(before + timedelta(minutes=1))
+    assert Month(2031, 12).next() == Month(2032, 1)
