@@ -2,16 +2,17 @@
 
 import asyncio
 import gc
+import logging
 import sys
 from pathlib import Path
 
 import click
-from messaging.logs import get_logger
-from messaging.process import run
 
 from fern.errors import FernError, PortTaken
 from fern.pubsub.errors import DataFolderError, PortInUse
 from fern.pubsub.light import skip_clients
+from messaging.logs import get_logger
+from messaging.process import run
 
 log = get_logger()
 
@@ -67,6 +68,7 @@ def serve(host: str, port: int, http_port: int, data_dir: Path) -> None:
             await stop.wait()
             log.info("stopping")
 
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # one process, one greeting
     try:
         run("pubsub", main)
     except DataFolderError as error:

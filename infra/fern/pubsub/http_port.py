@@ -7,7 +7,6 @@ DELETE /faults/{name}  switch one off
 DELETE /faults         switch all off
 """
 
-import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -46,14 +45,18 @@ class HttpPort:
             listener = socket.create_server((host, port))
         except OSError as error:
             raise PortInUse(host, port) from error
-        config = uvicorn.Config(self, log_config=None, access_log=False, lifespan="off", ws="none")
-        server = _Embedded(config)
-        task = asyncio.create_task(server.serve(sockets=[listener]))
+        config = uvicorn.Config(
+            self, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=1
+        )
+        config.load()
+        # Started by hand instead of with `serve()`, which would take the process's signals.
+        server = uvicorn.Server(config)
+        server.lifespan = config.lifespan_class(config)
+        await server.startup(sockets=[listener])
         try:
             yield listener.getsockname()[1]
         finally:
-            server.should_exit = True
-            await task
+            await server.shutdown(sockets=[listener])
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         body, more = b"", True
@@ -91,9 +94,3 @@ class HttpPort:
                 return Answer(204, b"")
             case _:
                 return problem(404, "Not found", f"{method} {path} is not served here; try GET / or GET /faults")
-
-
-class _Embedded(uvicorn.Server):
-    """Signals belong to the process, not to this port."""
-
-    def install_signal_handlers(self) -> None: ...

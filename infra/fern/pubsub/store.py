@@ -17,13 +17,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from messaging.logs import get_logger
-
 from fern.pubsub import sql
 from fern.pubsub.errors import DataFolderCorrupt, DataFolderInUse
 from fern.pubsub.message import Batch
 from fern.pubsub.sql import Statement
 from fern.pubsub.wire import PublishRequest
+from messaging.logs import get_logger
 
 log = get_logger()
 

@@ -1,0 +1,104 @@
+"""Contract cases 23 to 30, 33 and 34: pull, ack, nack and extend."""
+
+import asyncio
+
+from grpc import StatusCode
+
+from .parts import PROJECT, Bus, fresh, refusal, texts
+
+
+async def test_23_a_pull_must_ask_for_something(bus: Bus) -> None:
+    _, subscription = await bus.pair()
+
+    refused = await refusal(bus.subscriber.pull(subscription=subscription, max_messages=0, retry=None))
+
+    assert refused is StatusCode.INVALID_ARGUMENT
+
+
+async def test_24_a_waiting_pull_wakes_when_something_is_published(bus: Bus) -> None:
+    topic, subscription = await bus.pair()
+
+    waiting = asyncio.create_task(bus.pull(subscription))
+    await asyncio.wait([waiting], timeout=0.3)
+    assert not waiting.done()
+    await bus.publish(topic, "wake up")
+
+    assert texts(await waiting) == ["wake up"]
+
+
+async def test_26_what_is_acked_never_returns(bus: Bus) -> None:
+    topic, subscription = await bus.pair()
+    await bus.publish(topic, "once")
+    received = await bus.pull(subscription)
+
+    await bus.ack(subscription, *received)
+    # A nack of what is acked must not bring it back either.
+    await bus.nack(subscription, *received)
+
+    assert await bus.nothing(subscription)
+
+
+async def test_27_acking_twice_is_fine(bus: Bus) -> None:
+    topic, subscription = await bus.pair()
+    await bus.publish(topic, "once")
+    received = await bus.pull(subscription)
+
+    await bus.ack(subscription, *received)
+
+    assert await refusal(bus.ack(subscription, *received)) is None
+
+
+async def test_28_bad_ack_ids_are_refused(bus: Bus) -> None:
+    _, subscription = await bus.pair()
+
+    for ack_ids in ([], [""], ["nonsense"]):
+        acked = bus.subscriber.acknowledge(subscription=subscription, ack_ids=ack_ids, retry=None)
+        extended = bus.subscriber.modify_ack_deadline(
+            subscription=subscription, ack_ids=ack_ids, ack_deadline_seconds=10, retry=None
+        )
+        assert await refusal(acked) is StatusCode.INVALID_ARGUMENT
+        assert await refusal(extended) is StatusCode.INVALID_ARGUMENT
+
+
+async def test_29_acking_on_a_missing_subscription_is_not_found(bus: Bus) -> None:
+    topic, subscription = await bus.pair()
+    await bus.publish(topic, "x")
+    (received,) = await bus.pull(subscription)
+
+    missing = f"{PROJECT}/subscriptions/{fresh('missing')}"
+
+    assert await refusal(bus.ack(missing, received)) is StatusCode.NOT_FOUND
+
+
+async def test_30_a_nack_brings_the_same_message_under_a_new_ack_id(bus: Bus) -> None:
+    topic, subscription = await bus.pair()
+    await bus.publish(topic, "again")
+    (first,) = await bus.pull(subscription)
+
+    await bus.nack(subscription, first)
+
+    (second,) = await bus.pull(subscription)
+    assert second.message.message_id == first.message.message_id
+    assert second.message.publish_time == first.message.publish_time
+    assert second.ack_id != first.ack_id
+
+
+async def test_33_an_extension_above_ten_minutes_is_refused(bus: Bus) -> None:
+    topic, subscription = await bus.pair()
+    await bus.publish(topic, "x")
+    (received,) = await bus.pull(subscription)
+
+    refused = await refusal(bus.extend(subscription, 601, received))
+
+    assert refused is (None if bus.deviates(33) else StatusCode.INVALID_ARGUMENT)
+
+
+async def test_34_attempts_are_not_counted_without_a_dead_letter_topic(bus: Bus) -> None:
+    topic, subscription = await bus.pair()
+    await bus.publish(topic, "x")
+
+    (first,) = await bus.pull(subscription)
+    await bus.nack(subscription, first)
+    (second,) = await bus.pull(subscription)
+
+    assert (first.delivery_attempt, second.delivery_attempt) == (0, 0)

@@ -1,0 +1,97 @@
+"""Contract cases 35 to 39: dead letters, backoff, ordering and exactly-once."""
+
+import time
+
+import pytest
+from google.api_core.exceptions import InvalidArgument
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untyped]
+
+from .parts import Bus, texts
+
+
+async def test_35_five_nacks_make_a_dead_letter_that_tells_where_it_comes_from(bus: Bus) -> None:
+    topic, dead = await bus.topic(), await bus.topic()
+    morgue = await bus.subscription(dead)
+    subscription = await bus.subscription(topic, dead_letter_policy={"dead_letter_topic": dead})
+    (message_id,) = await bus.publish(topic, "poison", attributes={"type": "labour.begun"})
+
+    attempts = []
+    for _ in range(5):
+        (received,) = await bus.pull(subscription)
+        assert received.message.message_id == message_id
+        attempts.append(received.delivery_attempt)
+        await bus.nack(subscription, received)
+
+    # Google's forwards only when somebody asks for the message once more.
+    assert await bus.nothing(subscription)
+    (letter,) = await bus.pull(morgue)
+    assert attempts == [1, 2, 3, 4, 5]
+    assert letter.message.data == b"poison"
+    attributes = dict(letter.message.attributes)
+    published = attributes.pop("CloudPubSubDeadLetterSourceTopicPublishTime")
+    assert published.startswith("20")
+    assert attributes == {
+        "type": "labour.begun",
+        "CloudPubSubDeadLetterSourceDeliveryCount": "5",
+        "CloudPubSubDeadLetterSourceSubscription": subscription.rpartition("/")[2],
+        "CloudPubSubDeadLetterSourceSubscriptionProject": "contract",
+    }
+
+
+async def test_36_the_first_nack_already_backs_off(bus: Bus) -> None:
+    backoff = 10 if bus.google else 2
+    policy = {"minimum_backoff": Duration(seconds=backoff), "maximum_backoff": Duration(seconds=backoff)}
+    topic, subscription = await bus.pair(retry_policy=policy)
+    await bus.publish(topic, "later")
+    (received,) = await bus.pull(subscription)
+
+    await bus.nack(subscription, received)
+    nacked = time.monotonic()
+    (again,) = await bus.pull(subscription, within=backoff + 20)
+
+    assert again.message.message_id == received.message.message_id
+    assert (time.monotonic() - nacked < backoff) is bus.deviates(36)
+
+
+async def test_37_a_key_is_delivered_in_order_and_waits_for_its_acks(bus: Bus) -> None:
+    topic, subscription = await bus.pair(enable_message_ordering=True)
+    await bus.publish(topic, "1", "2", "3", ordering_key="ada")
+
+    (first,) = await bus.pull(subscription, 1)
+    assert first.message.ordering_key == "ada"
+    assert await bus.nothing(subscription)
+    await bus.ack(subscription, first)
+    (second,) = await bus.pull(subscription, 1)
+    await bus.ack(subscription, second)
+
+    assert texts([first, second, *await bus.pull(subscription, 1)]) == ["1", "2", "3"]
+
+
+async def test_38_a_nack_replays_its_key_in_order_even_what_was_acked(bus: Bus) -> None:
+    topic, subscription = await bus.pair(enable_message_ordering=True)
+    await bus.publish(topic, "1", "2", "3", ordering_key="ada")
+    received = await bus.pull(subscription, 3)
+    assert texts(received) == ["1", "2", "3"]
+
+    await bus.ack(subscription, received[1])
+    await bus.nack(subscription, received[0])
+
+    replayed = texts(await bus.pull(subscription, 3, within=2))
+    assert (replayed == ["1", "2", "3"]) is not bus.deviates(38)
+
+
+async def test_39_with_exactly_once_a_stale_ack_id_is_refused_by_name(bus: Bus) -> None:
+    topic, subscription = await bus.pair(enable_exactly_once_delivery=True)
+    await bus.publish(topic, "x")
+    (stale,) = await bus.pull(subscription)
+    await bus.nack(subscription, stale)
+    (valid,) = await bus.pull(subscription)
+
+    with pytest.raises(InvalidArgument) as refused:
+        await bus.ack(subscription, stale)
+
+    (info,) = refused.value.details
+    assert isinstance(info, ErrorInfo)
+    assert dict(info.metadata) == {stale.ack_id: "PERMANENT_FAILURE_INVALID_ACK_ID"}
+    await bus.ack(subscription, valid)

@@ -1,0 +1,99 @@
+"""Contract cases 42 to 46: streaming pull."""
+
+from typing import Any
+
+import pytest
+from google.api_core.exceptions import InvalidArgument, NotFound
+
+from .parts import PROJECT, Bus, Stream, fresh, texts
+
+
+@pytest.mark.parametrize(
+    "first",
+    [{"subscription": ""}, {"stream_ack_deadline_seconds": 0}, {"stream_ack_deadline_seconds": 9}, {"ack_ids": ["x"]}],
+    ids=["no subscription", "no deadline", "a deadline of 9 s", "an ack id from nowhere"],
+)
+async def test_42_a_bad_first_request_ends_the_stream(bus: Bus, first: dict[str, Any]) -> None:
+    _, subscription = await bus.pair()
+
+    request = {"subscription": subscription, "stream_ack_deadline_seconds": 10} | first
+
+    with pytest.raises(InvalidArgument):
+        await (await Stream(bus).open(**request)).end()
+
+
+async def test_42_the_subscription_cannot_be_named_again(bus: Bus) -> None:
+    topic, subscription = await bus.pair()
+    stream = await Stream(bus).open(subscription=subscription, stream_ack_deadline_seconds=10)
+    await bus.publish(topic, "open")
+    assert texts(await stream.receive(1)) == ["open"]
+
+    stream.send(subscription=subscription)
+
+    with pytest.raises(InvalidArgument):
+        await stream.end()
+
+
+async def test_43_a_stream_on_a_missing_subscription_ends_not_found(bus: Bus) -> None:
+    missing = f"{PROJECT}/subscriptions/{fresh('missing')}"
+
+    with pytest.raises(NotFound):
+        await (await Stream(bus).open(subscription=missing, stream_ack_deadline_seconds=10)).end()
+
+
+async def test_43_deleting_the_subscription_ends_its_streams_not_found(bus: Bus) -> None:
+    topic, subscription = await bus.pair()
+    stream = await Stream(bus).open(subscription=subscription, stream_ack_deadline_seconds=10)
+    await bus.publish(topic, "open")
+    assert texts(await stream.receive(1)) == ["open"]
+
+    await bus.subscriber.delete_subscription(subscription=subscription)
+
+    with pytest.raises(NotFound):
+        await stream.end()
+
+
+async def test_44_a_stream_gets_no_more_than_it_can_hold(bus: Bus) -> None:
+    topic, subscription = await bus.pair()
+    limits = {"max_outstanding_messages": 3, "max_outstanding_bytes": 1_000_000}
+    stream = await Stream(bus).open(subscription=subscription, stream_ack_deadline_seconds=60, **limits)
+    await bus.publish(topic, *"abcdefgh")
+
+    received = await stream.receive(8, within=1.5)
+
+    assert len(received) == (8 if bus.deviates(44) else 3)
+    if not bus.google:
+        stream.send(ack_ids=[received[0].ack_id, received[1].ack_id])
+        assert len(await stream.receive(2)) == 2
+    stream.half_close()
+
+
+async def test_45_a_half_closed_stream_ends_well(bus: Bus) -> None:
+    topic, subscription = await bus.pair()
+    stream = await Stream(bus).open(subscription=subscription, stream_ack_deadline_seconds=10)
+    await bus.publish(topic, "for the first")
+    (received,) = await stream.receive(1)
+    stream.send(ack_ids=[received.ack_id])
+
+    stream.half_close()
+    await stream.end()
+
+    await bus.publish(topic, "for the next")
+    assert texts(await bus.pull(subscription)) == ["for the next"]
+
+
+async def test_46_a_cancelled_stream_gets_nothing_more(bus: Bus) -> None:
+    topic, subscription = await bus.pair()
+    stream = await Stream(bus).open(subscription=subscription, stream_ack_deadline_seconds=60)
+    await bus.publish(topic, "open")
+    assert texts(await stream.receive(1)) == ["open"]
+
+    stream.cancel()
+    # The news travels for a moment, so the first messages may still go where nobody is.
+    reached = False
+    for number in range(2 if bus.google else 20):
+        await bus.publish(topic, f"after {number}")
+        reached = reached or bool(await bus.pull(subscription, within=0.7))
+        if reached:
+            break
+    assert reached is not bus.deviates(46)
