@@ -9,8 +9,9 @@ Not covered: a provider that hides a message for longer than the quarantine. The
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
+
+from sqlalchemy import text
 
 from messaging.backoff import Backoff
 from messaging.database import is_passing
@@ -18,8 +19,6 @@ from messaging.faults import FaultPoint
 from messaging.logs import get_logger
 from messaging.process import wait
 from messaging.unit_of_work import UnitsOfWork
-from sqlalchemy import text
-
 from notification import ledger
 from notification.model import Policy, State
 from notification.sms import ProviderSilent, Twilio
@@ -37,7 +36,7 @@ _TAKE = text("""
     WHERE id IN (
         SELECT id FROM notification WHERE state = 'IN_DOUBT' AND next_attempt_at <= clock_timestamp()
         ORDER BY next_attempt_at LIMIT :limit FOR UPDATE SKIP LOCKED)
-    RETURNING id, attempt, phone, event_type, created_at,
+    RETURNING id, attempt, phone, event_type,
         clock_timestamp() >= in_doubt_at + make_interval(secs => :quarantine) AS settled
 """)
 
@@ -48,7 +47,6 @@ class Doubtful:
     attempt: int
     phone: str
     event_type: str
-    created_at: datetime
     settled: bool  # the quarantine was over before we ask
 
 
@@ -109,7 +107,7 @@ class Reconciler:
     async def _settle(self, one: Doubtful, count: Settled) -> None:
         policy = self._policies.get(one.event_type, Policy.ASK)
         try:
-            sid = await self._provider.find(to=one.phone, reference=reference(one.id), since=one.created_at)
+            sid = await self._provider.find(to=one.phone, reference=reference(one.id))
         except ProviderSilent as error:
             log.warning("the provider does not answer questions", notification_id=str(one.id), error=str(error))
             count.open += 1

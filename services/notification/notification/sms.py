@@ -5,12 +5,11 @@ here is to say "unknown" whenever it is, and never to try twice behind the calle
 """
 
 import asyncio
-import json
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from typing import Any
 
 import aiohttp
-from twilio.base.exceptions import TwilioException, TwilioRestException
+from twilio.base.exceptions import TwilioRestException
 from twilio.http.async_http_client import AsyncTwilioHttpClient
 from twilio.rest import Client
 
@@ -71,14 +70,29 @@ class ProviderSilent(Exception):
     """Asking failed; nothing is known that was not known before."""
 
 
-class Twilio:
-    """`timeout` in seconds covers a whole call; it is ours, because the client ignores the one it is given. Create it inside
-    the running event loop, close it at the end.
+class _Session:
+    """What the client sends its requests with. The client ignores the timeout it is given, so every request gets ours here:
+    half of it to connect, because a connection that was never made is known to have sent nothing.
     """
+
+    def __init__(self, timeout: float) -> None:
+        self._session = aiohttp.ClientSession()
+        self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=timeout / 2)
+
+    async def request(self, **arguments: Any) -> aiohttp.ClientResponse:
+        return await self._session.request(**{**arguments, "timeout": self._timeout})
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+class Twilio:
+    """`timeout` in seconds covers a whole call. Create it inside the running event loop, close it at the end."""
 
     def __init__(self, *, account_sid: str, auth_token: str, sender: str, base_url: str, timeout: float) -> None:
         self._sender, self._timeout = sender, timeout
-        self._http = AsyncTwilioHttpClient()
+        self._http = AsyncTwilioHttpClient(pool_connections=False)
+        self._http.session = _Session(timeout)
         self._client = Client(account_sid, auth_token, http_client=self._http)
         if base_url:
             self._client.api.base_url = base_url
@@ -94,29 +108,27 @@ class Twilio:
                 )
         except TwilioRestException as error:
             return _classify(error)
-        except aiohttp.ClientConnectorError:  # refused, no such host, no route: no byte of the request left
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+            # Refused, no such host, no route, no answer to the knock: no byte of the request left.
             return NotSent("the provider could not be reached", 1.0)
-        except (TwilioException, aiohttp.ClientError, OSError, TimeoutError, json.JSONDecodeError) as error:
+        except Exception as error:  # whatever else ended it, and be it our reading of a strange answer: we called
             return Unknown(f"no readable answer ({type(error).__name__})")
         if not message.sid:
             return Unknown("an answer without a message id")
         return Accepted(message.sid)
 
-    async def find(self, *, to: str, reference: str, since: datetime) -> str | None:
+    async def find(self, *, to: str, reference: str) -> str | None:
         """The sid of a message to this phone with this reference; None if the provider shows none at this moment.
 
-        Failed and canceled messages do not count: they did not and will not arrive. The provider filters by day only and our
-        clocks may differ, so it is asked from the day before and the reference decides.
+        Failed and canceled messages do not count: they did not and will not arrive. The provider could filter by date sent,
+        but a message in its queue has none, maybe for hours; so all to this phone are looked at and the reference decides.
         """
         try:
             async with asyncio.timeout(self._timeout):
-                stream = await self._client.messages.stream_async(
-                    to=to, date_sent_after=since - timedelta(days=1), page_size=200
-                )
-                async for message in stream:
+                async for message in await self._client.messages.stream_async(to=to, page_size=1000):
                     if reference in (message.body or "") and message.status not in ("failed", "canceled"):
                         return str(message.sid)
-        except (TwilioException, aiohttp.ClientError, OSError, TimeoutError, json.JSONDecodeError) as error:
+        except Exception as error:  # whatever it was: an answer that we cannot read is none
             raise ProviderSilent(type(error).__name__) from None
         return None
 
@@ -124,12 +136,12 @@ class Twilio:
 def _classify(error: TwilioRestException) -> SendOutcome:
     """21xxx is about the message, 20xxx about us. Anything else is not Twilio's own answer, and may hide one."""
     code = error.code or 0
+    if code == _QUEUE_FULL:  # before the others: it comes with 429 too
+        return NotSent("the provider's queue for our sender is full", 120.0)
     if error.status == 429:
         return NotSent("the provider asks us to slow down", 1.0)
     if error.status == 401 or (error.status < 500 and 20000 <= code < 21000):
         return Misconfigured(f"the provider does not accept our account (error {code})")
-    if code == _QUEUE_FULL:
-        return NotSent("the provider's queue for our sender is full", 120.0)
     if error.status < 500 and 21000 <= code < 22000:
         return Refused(code, _REFUSALS.get(code, f"the provider refused it (error {code})"))
     return Unknown(f"the provider answered {error.status}")
