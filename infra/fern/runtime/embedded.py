@@ -89,7 +89,7 @@ class EmbeddedRuntime:
             self._run_job(title, command)
             self._progress.done(title, started)
 
-        work = jobs(self._settings)
+        work = jobs()
         with ThreadPoolExecutor(len(work)) as pool:
             for outcome in [pool.submit(run, title, command) for title, command in work.items()]:
                 outcome.result()

@@ -58,7 +58,7 @@ def processes(settings: Settings) -> list[Process]:
     ]
 
 
-def jobs(settings: Settings) -> dict[str, list[str]]:
+def jobs() -> dict[str, list[str]]:
     """What has to be done once, after the backing processes are healthy and before the services start."""
     alembic = [sys.executable, "-m", "alembic", "-c"]
     return {

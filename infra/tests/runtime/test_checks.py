@@ -100,6 +100,21 @@ def test_compose_publishes_the_ports_of_the_settings(
     assert f"SMS_SANDBOX_PORT={settings.port('sms-sandbox')}\n" in (tmp_path / "env").read_text()
 
 
+def test_status_in_docker_counts_a_finished_job_as_healthy(
+    settings: Settings, fake_docker: Callable[[str], None]
+) -> None:
+    settings.remember("docker")
+    job = {"Service": "topology", "State": "exited", "ExitCode": 0, "Health": ""}
+    api = {"Service": "labour-api", "State": "running", "ExitCode": 0, "Health": "starting"}
+    fake_docker(f"echo '{json.dumps(job)}'; echo '{json.dumps(api)}'")
+
+    result = CliRunner().invoke(main, ["status", "--json"])
+
+    health = {item["process"]: item["health"] for item in json.loads(result.stdout)["items"]}
+    assert health == {"topology": "healthy", "labour-api": "starting"}
+    assert result.exit_code == 15
+
+
 def test_status_of_nothing_is_empty_and_says_so_in_its_code(settings: Settings) -> None:
     result = CliRunner().invoke(main, ["status", "--json"])
 
