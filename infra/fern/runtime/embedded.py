@@ -71,13 +71,14 @@ class EmbeddedRuntime:
         for process in self._of(stage):
             if not states[process.name].is_up:
                 self.supervisor.start(process.name)
-        wait_until_healthy(
-            self.supervisor,
-            self._of(stage),
-            self._settings,
-            STAGE_TIMEOUT[stage],
-            on_healthy=lambda process: self._progress.done(process.name, started),
-        )
+        with self._progress.waiting(f"waiting for {stage} processes"):
+            wait_until_healthy(
+                self.supervisor,
+                self._of(stage),
+                self._settings,
+                STAGE_TIMEOUT[stage],
+                on_healthy=lambda process: self._progress.done(process.name, started),
+            )
 
     def _prepare(self) -> None:
         """Databases first, then all jobs at the same time: they do not depend on each other."""
@@ -90,7 +91,7 @@ class EmbeddedRuntime:
             self._progress.done(title, started)
 
         work = jobs()
-        with ThreadPoolExecutor(len(work)) as pool:
+        with self._progress.waiting("migrations and topology"), ThreadPoolExecutor(len(work)) as pool:
             for outcome in [pool.submit(run, title, command) for title, command in work.items()]:
                 outcome.result()
 

@@ -21,15 +21,21 @@ class Progress:
     def step(self, title: str) -> Iterator[None]:
         started = time.monotonic()
         try:
-            if self.console.is_terminal:
-                with self.console.status(title):
-                    yield
-            else:
+            with self.waiting(title):
                 yield
         except BaseException:
             self._line("[red]✗[/]", title, started)
             raise
-        self._line("[green]✓[/]", title, started)
+        self.done(title, started)
+
+    @contextmanager
+    def waiting(self, title: str) -> Iterator[None]:
+        """Only the spinner, for work that reports its own steps."""
+        if self.console.is_terminal:
+            with self.console.status(title):
+                yield
+        else:
+            yield
 
     def done(self, title: str, started: float) -> None:
         self._line("[green]✓[/]", title, started)
