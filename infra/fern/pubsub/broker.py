@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from grpc import StatusCode
@@ -52,6 +52,8 @@ class Broker:
         self.store: Final = store
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[str, Subscription] = {}
+        self.on_change: Callable[[Subscription], None] = lambda subscription: None
+        """Told when a subscription is new, changed or gone."""
         self._running: set[asyncio.Task[None]] = set()
         on = {name: Fault(**json.loads(settings)) for name, settings in store.rows("SELECT name, settings FROM fault")}
         self.faults = Faults(on)
@@ -131,17 +133,20 @@ class Broker:
         subscription = Subscription(self._subscription_ids, config, topic.id, self)
         self._attach(subscription)
         await self.store.submit(_put(subscription))
+        self.on_change(subscription)
 
     async def update_subscription(self, subscription: Subscription, config: Raw) -> None:
         if config.HasField("dead_letter_policy"):
             self.topic(config.dead_letter_policy.dead_letter_topic, "dead_letter_policy.dead_letter_topic")
         subscription.config = config
         await self.store.submit(_put(subscription))
+        self.on_change(subscription)
 
     async def delete_subscription(self, subscription: Subscription) -> None:
         del self.subscriptions[subscription.name]
         self._let_go(subscription)
         subscription.end(not_found(f"subscription: {subscription.name} was deleted"))
+        self.on_change(subscription)
         await self.store.submit(
             sql.delete_subscription(subscription.id), sql.owe_nothing(subscription.id), *self._reclaim_all(subscription)
         )
@@ -151,6 +156,7 @@ class Broker:
         subscription.config.detached = True
         self._let_go(subscription)
         subscription.end(detached(subscription))
+        self.on_change(subscription)
         await self.store.submit(_put(subscription), sql.owe_nothing(subscription.id), *self._reclaim_all(subscription))
 
     def _let_go(self, subscription: Subscription) -> None:

@@ -64,7 +64,8 @@ def serve(host: str, port: int, http_port: int, data_dir: Path) -> None:
                 unacked=sum(len(subscription.pending) for subscription in broker.subscriptions.values()),
             )
             if broker.faults.active:
-                log.warning("faults are on", faults={fault: set_.to_json() for fault, set_ in broker.faults.on.items()})
+                on = {fault: settings.to_json() for fault, settings in broker.faults.on.items()}
+                log.warning("faults are on", faults=on, clear="fern fault clear bus")
             await stop.wait()
             log.info("stopping")
 

@@ -18,12 +18,12 @@ import uvicorn
 from fern.pubsub.broker import Broker
 from fern.pubsub.errors import PortInUse
 from fern.pubsub.faults import DESCRIPTIONS, BadFault, Fault, UnknownFault
+from fern.pubsub.tokens import Signer
 
 
-class Answer(Exception):
-    """What to send back."""
-
+class Answer:
     def __init__(self, status: int, body: Any, content_type: str = "application/json") -> None:
+        """Bytes are sent as they are, anything else as JSON."""
         self.status = status
         self.body = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.content_type = content_type
@@ -35,8 +35,9 @@ def problem(status: int, title: str, detail: str) -> Answer:
 
 
 class HttpPort:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, signer: Signer) -> None:
         self._broker = broker
+        self._signer = signer
 
     @asynccontextmanager
     async def serving(self, host: str, port: int) -> AsyncIterator[int]:
@@ -78,6 +79,10 @@ class HttpPort:
         match method, path.strip("/").split("/"):
             case "GET" | "HEAD", [""]:
                 return Answer(200, b"Ok\n", "text/plain")
+            case "GET", [".well-known", "openid-configuration"]:
+                return Answer(200, self._signer.discovery())
+            case "GET", ["oauth2", "v3", "certs"]:
+                return Answer(200, self._signer.jwks())
             case "GET", ["faults"]:
                 return Answer(200, {"items": faults.listing()})
             case "PUT", ["faults", name]:

@@ -63,6 +63,8 @@ def complete_subscription(subscription: Raw) -> None:
         _complete_dead_letter_policy(subscription.dead_letter_policy)
     if subscription.HasField("retry_policy"):
         _complete_retry_policy(subscription.retry_policy)
+    if subscription.push_config.HasField("no_wrapper"):
+        raise Refused(StatusCode.UNIMPLEMENTED, "push_config.no_wrapper: not supported by this emulator")
     endpoint = subscription.push_config.push_endpoint
     if endpoint and not endpoint.startswith(("http://", "https://")):
         raise invalid(f"push_config.push_endpoint: {endpoint!r} is not an http or https URL")

@@ -17,8 +17,10 @@ from fern.pubsub.broker import Broker
 from fern.pubsub.errors import DataFolderCorrupt, PortInUse
 from fern.pubsub.http_port import HttpPort
 from fern.pubsub.publisher import Publisher
+from fern.pubsub.push import Pushers
 from fern.pubsub.store import Store
 from fern.pubsub.subscriber import Subscriber
+from fern.pubsub.tokens import Signer
 
 HOUSEKEEPING_SECONDS: Final = 30.0
 _OPTIONS: Final = [
@@ -46,6 +48,7 @@ async def running(
         store = Store(data_dir)
         stack.push_async_callback(store.close)
         broker = _load(store)
+        signer = Signer(store)
         store.start()
         server = grpc.aio.server(options=_OPTIONS)
         server.add_generic_rpc_handlers((Publisher(broker).handler(), Subscriber(broker).handler()))
@@ -56,7 +59,9 @@ async def running(
         stack.push_async_callback(server.stop, grace)
         # Streams would use up the whole grace, because they never end by themselves.
         stack.callback(broker.send_everybody_away)
-        http_bound = await stack.enter_async_context(HttpPort(broker).serving(host, http_port))
+        http_bound = await stack.enter_async_context(HttpPort(broker, signer).serving(host, http_port))
+        signer.issuer = f"http://{host}:{http_bound}"
+        stack.push_async_callback(Pushers(broker, signer).stop)
         housekeeping = asyncio.create_task(_keep_house(broker))
         stack.callback(housekeeping.cancel)
         await server.start()

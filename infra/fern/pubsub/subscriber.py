@@ -90,7 +90,7 @@ class Subscriber:
         return Empty()
 
     async def pull(self, request: Raw, context: Context) -> Raw:
-        subscription = self._open(request.subscription)
+        subscription = self._pullable(request.subscription)
         if request.max_messages <= 0:
             raise invalid(f"max_messages: {request.max_messages} is not positive")
         remaining: float | None = context.time_remaining()  # None without a deadline, whatever its type says
@@ -108,7 +108,7 @@ class Subscriber:
         return response
 
     async def streaming_pull(self, requests: Raw, context: Context) -> None:
-        await Stream.serve(self._broker, self._open, aiter(requests), context)
+        await Stream.serve(self._broker, self._pullable, aiter(requests), context)
 
     async def acknowledge(self, request: Raw, context: Context) -> Empty:
         subscription = self._broker.subscription(request.subscription)
@@ -150,8 +150,14 @@ class Subscriber:
                 raise invalid("target: either time or snapshot must be set")
         return wire.SeekResponse()
 
+    def _pullable(self, name: str) -> Subscription:
+        subscription = self._open(name)
+        if subscription.config.push_config.push_endpoint:
+            raise Refused(grpc.StatusCode.FAILED_PRECONDITION, f"subscription: {name} is pushed, not pulled")
+        return subscription
+
     def _open(self, name: str) -> Subscription:
-        """A subscription from which messages can be had."""
+        """A subscription that is not detached."""
         subscription = self._broker.subscription(name)
         if subscription.config.detached:
             raise detached(subscription)

@@ -49,8 +49,8 @@ class Bus:
         self.subscriber = SubscriberAsyncClient()
 
     async def close(self) -> None:
-        await self.publisher.transport.close()
-        await self.subscriber.transport.close()
+        for client in (self.publisher, self.subscriber):
+            await client.transport.close()  # type: ignore[no-untyped-call]
 
     def deviates(self, case: int) -> bool:
         return self.google and case in GOOGLE_DEVIATES
