@@ -33,7 +33,7 @@ def demo(as_json: bool, timeout: float) -> None:
         hops.append(hop)
     texts = story.texts()
     _print_texts(console, texts)
-    problem = _problem(story.people, texts)
+    problem = problem_with(story.people, texts)
     if as_json:
         result = {
             "labour_id": story.labour_id,
@@ -47,7 +47,7 @@ def demo(as_json: bool, timeout: float) -> None:
     console.print(f"\n{len(texts)} texts, each exactly once. The phones: {story.settings.url('sms-sandbox')}")
 
 
-def _problem(people: dict[str, str], texts: list[Text]) -> str | None:
+def problem_with(people: dict[str, str], texts: list[Text]) -> str | None:
     """Everyone gets one text for each event that notifies, and nothing else."""
     got = Counter((text.person, text.event_type) for text in texts)
     for person in people:
