@@ -4,15 +4,17 @@ The reference (`#` and 8 letters or digits, from the notification's id) is how a
 cannot know whether it went out: the provider returns nothing else that we chose ourselves.
 
 A text that fits the GSM-7 alphabet has 160 characters a segment; one character outside makes all of it UCS-2 with 70. So names
-are written in GSM-7 where they can be without being spoiled ("Zoë" becomes "Zoe", "さくら" stays), emoji are left out, and long
-names are cut.
+are written in GSM-7 where they can be without being spoiled ("Zoë" becomes "Zoe", "Zoë さくら" stays), emoji are left out, and
+long names are cut.
 """
 
 import base64
 import unicodedata
+from collections.abc import Iterable
 from uuid import UUID
 
 NAME_LENGTH = 30
+NOBODY = "Someone you love"  # for a name of which nothing can be written
 
 TEMPLATES = {
     "labour.begun": "{mother} is in labour. We will tell you when the baby is here. {reference}",
@@ -25,6 +27,9 @@ GSM_7 = frozenset(
 )
 GSM_7_EXTENDED = frozenset("\f^{}\\[~]|€")  # two places each
 
+# Letters that have no accent to take away, and punctuation as telephones write it
+_NEAREST = str.maketrans("łŁđĐı‘’“”–—", "lLdDi''\"\"--")  # noqa: RUF001
+
 
 def write(event_type: str, *, mother_name: str, notification_id: UUID) -> str:
     return TEMPLATES[event_type].format(mother=plain_name(mother_name), reference=reference(notification_id))
@@ -36,23 +41,43 @@ def reference(notification_id: UUID) -> str:
 
 
 def plain_name(name: str) -> str:
-    kept = "".join(_plain(character) for character in unicodedata.normalize("NFC", name))
-    words = " ".join(kept.split())
-    return words if len(words) <= NAME_LENGTH else words[: NAME_LENGTH - 1].rstrip() + "."
+    unadorned = "".join(character for character in " ".join(name.split()) if not _is_ornament(character))
+    shown = unicodedata.normalize("NFC", unadorned)
+    plain = "".join(_plain(character) for character in shown)
+    words = " ".join((plain if _is_gsm_7(plain) else shown).split())
+    return words[: NAME_LENGTH - 1].rstrip() + "." if len(words) > NAME_LENGTH else words or NOBODY
+
+
+def _is_ornament(character: str) -> bool:
+    """Emoji with all that modifies them, and what cannot be seen."""
+    if unicodedata.category(character) in ("So", "Sk", "Me", "Cs", "Co", "Cn", "Cc", "Cf"):
+        return character not in GSM_7 | GSM_7_EXTENDED
+    return unicodedata.name(character, "").startswith("VARIATION SELECTOR")
 
 
 def _plain(character: str) -> str:
+    """As GSM-7 can write it, or as near as taking accents away comes to that."""
     if character in GSM_7 or character in GSM_7_EXTENDED:
         return character
-    if unicodedata.category(character) in ("So", "Sk", "Cs", "Co", "Cn", "Cc", "Cf"):
-        return " " if character.isspace() else ""
-    bare = "".join(part for part in unicodedata.normalize("NFKD", character) if not unicodedata.combining(part))
-    return bare if bare and all(part in GSM_7 for part in bare) else character
+    parts = unicodedata.normalize("NFKD", character.translate(_NEAREST))
+    return "".join(part for part in parts if not unicodedata.combining(part))
+
+
+def _is_gsm_7(characters: Iterable[str]) -> bool:
+    return all(character in GSM_7 or character in GSM_7_EXTENDED for character in characters)
 
 
 def segments(text: str) -> int:
-    if all(character in GSM_7 or character in GSM_7_EXTENDED for character in text):
-        length, single, joined = sum(2 if character in GSM_7_EXTENDED else 1 for character in text), 160, 153
+    """As the provider counts: a character of two places is never split, it goes whole into the next part."""
+    if _is_gsm_7(text):
+        widths, single, joined = [2 if character in GSM_7_EXTENDED else 1 for character in text], 160, 153
     else:
-        length, single, joined = len(text.encode("utf-16-be")) // 2, 70, 67
-    return 1 if length <= single else -(-length // joined)
+        widths, single, joined = [2 if character > "\uffff" else 1 for character in text], 70, 67
+    if sum(widths) <= single:
+        return 1
+    parts, used = 1, 0
+    for width in widths:
+        if used + width > joined:
+            parts, used = parts + 1, 0
+        used += width
+    return parts

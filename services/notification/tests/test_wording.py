@@ -1,0 +1,135 @@
+"""Texts stay short and plain whatever the name: no name is lost, none is spoiled, and none turns one segment into three."""
+
+import re
+import string
+from uuid import UUID
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fern.sms.segments import count_segments
+from notification.wording import GSM_7, GSM_7_EXTENDED, NAME_LENGTH, TEMPLATES, plain_name, reference, segments, write
+
+settings.register_profile("calm", deadline=None, derandomize=True)  # neither the machine's load nor luck decides a test
+settings.load_profile("calm")
+
+ID = UUID("01a1e284-4fea-7752-8728-a3729831442c")
+EMOJI = ["❤️", "👩‍❤️‍👨", "👶🏽", "🇫🇷", "1️⃣", "☀️", "🤱", "\u200d", "\ufe0f"]
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=400)
+gsm_texts = st.text(st.sampled_from(sorted(GSM_7 | GSM_7_EXTENDED)), max_size=400)
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=100)
+plain_names = st.text(st.sampled_from(string.ascii_letters + " -'"), min_size=1, max_size=100).filter(str.strip)
+
+
+def is_gsm(text: str) -> bool:
+    return set(text) <= GSM_7 | GSM_7_EXTENDED
+
+
+@pytest.mark.parametrize("event_type", TEMPLATES)
+@pytest.mark.parametrize("letter", ["W", "é", "€"])
+def test_every_template_with_the_longest_plain_name_is_one_segment(event_type: str, letter: str) -> None:
+    text = write(event_type, mother_name=letter * 100, notification_id=ID)
+
+    assert is_gsm(text)
+    assert segments(text) == 1, f"{event_type} costs {segments(text)} segments a person: make it shorter"
+
+
+@pytest.mark.parametrize("event_type", TEMPLATES)
+@given(name=names)
+def test_no_name_makes_a_text_longer_than_two_segments(event_type: str, name: str) -> None:
+    assert segments(write(event_type, mother_name=name, notification_id=ID)) <= 2
+
+
+@pytest.mark.parametrize("event_type", TEMPLATES)
+@given(name=names)
+def test_every_text_ends_with_the_reference_and_begins_with_no_blank(event_type: str, name: str) -> None:
+    text = write(event_type, mother_name=name, notification_id=ID)
+
+    assert text.endswith(" " + reference(ID))
+    assert text == text.strip()
+    assert "  " not in text
+
+
+@given(st.uuids())
+def test_a_reference_is_nine_plain_characters(notification_id: UUID) -> None:
+    assert re.fullmatch("#[A-Z2-7]{8}", reference(notification_id))
+
+
+@given(names)
+def test_a_name_is_never_empty_nor_too_long_and_has_one_line(name: str) -> None:
+    plain = plain_name(name)
+
+    assert 1 <= len(plain) <= NAME_LENGTH
+    assert not set(plain) & set("\n\r\f\t\0")
+
+
+@given(names)
+def test_making_a_name_plain_twice_changes_nothing_more(name: str) -> None:
+    assert plain_name(plain_name(name)) == plain_name(name)
+
+
+@given(plain_names, st.lists(st.tuples(st.integers(0, 30), st.sampled_from(EMOJI)), min_size=1, max_size=3))
+def test_emoji_never_change_the_alphabet(name: str, ornaments: list[tuple[int, str]]) -> None:
+    adorned = name
+    for place, emoji in ornaments:
+        adorned = adorned[:place] + emoji + adorned[place:]
+
+    assert is_gsm(plain_name(adorned))
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("Ada", "Ada"),
+        ("Zoë", "Zoe"),
+        ("Zoe\u0308", "Zoe"),
+        ("René", "René"),  # é is in the alphabet
+        ("D\N{RIGHT SINGLE QUOTATION MARK}Angelo", "D'Angelo"),  # as telephones write it
+        ("Michał Dvořák", "Michal Dvorak"),
+        ("Jean\N{EN DASH}Luc", "Jean-Luc"),
+        ("Ｇｒａｃｅ", "Grace"),  # noqa: RUF001
+        ("  Ada \n Lovelace ", "Ada Lovelace"),
+        ("Ada ❤️", "Ada"),
+        ("さくら", "さくら"),
+        ("Zoë さくら", "Zoë さくら"),  # not plain anyway: then nothing is taken away either
+        ("अनन्या", "अनन्या"),
+        ("🤱", "Someone you love"),
+        ("{mother}", "{mother}"),
+        ("A" * 40, "A" * 29 + "."),
+    ],
+)
+def test_a_name_is_written_plainly_where_that_does_not_spoil_it(name: str, plain: str) -> None:
+    assert plain_name(name) == plain
+
+
+@given(st.one_of(texts, gsm_texts))
+@example(
+    "a" * 152 + "€" + "a" * 152
+)  # the euro takes two places and goes whole into the second part: three parts in all
+@example("ж" * 66 + "𠮷" + "ж" * 66)
+def test_our_count_of_segments_is_the_providers(text: str) -> None:
+    assert segments(text) == count_segments(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("a" * 160, 1),
+        ("a" * 161, 2),
+        ("a" * 307, 3),
+        ("é" * 160, 1),
+        ("€" * 80, 1),
+        ("€" * 81, 2),
+        ("ж" * 70, 1),
+        ("ж" * 71, 2),
+    ],
+)
+def test_segments_are_counted_as_the_alphabets_say(text: str, count: int) -> None:
+    assert segments(text) == count
+
+
+def test_one_emoji_would_turn_one_segment_into_three() -> None:
+    assert segments("a" * 140) == 1
+    assert segments("a" * 140 + "🤱") == 3
