@@ -60,6 +60,7 @@ class EmbeddedRuntime:
                 self.supervisor.shut_down()
         else:
             self._end_what_is_left()
+            self._settings.supervisor_socket.unlink(missing_ok=True)  # a killed supervisor leaves it
         self._settings.forget()
 
     def _of(self, stage: Stage) -> list[Process]:

@@ -36,7 +36,6 @@ def reset(yes: bool) -> None:
     if not yes:
         click.confirm(f"Delete everything in {settings.home} and start over?", abort=True)
     _down(settings, delete_data=True)
-    settings.supervisor_socket.unlink(missing_ok=True)  # not always below the home
     if settings.home.exists():
         shutil.rmtree(settings.home)
     click.echo("everything is down and deleted; `make up` starts over")
