@@ -59,9 +59,9 @@ def serve(host: str, port: int, http_port: int, data_dir: Path) -> None:
                 grpc=emulator.target,
                 http=emulator.http_url,
                 data_dir=str(data_dir),
-                topics=len(broker.topics),
-                subscriptions=len(broker.subscriptions),
-                unacked=sum(len(subscription.pending) for subscription in broker.subscriptions.values()),
+                topics=len(broker.catalog.topics),
+                subscriptions=len(broker.catalog.subscriptions),
+                unacked=sum(len(subscription.pending) for subscription in broker.catalog.subscriptions.values()),
             )
             if broker.faults.active:
                 on = {fault: settings.to_json() for fault, settings in broker.faults.on.items()}

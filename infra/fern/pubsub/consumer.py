@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from fern.pubsub.errors import Refused
 from fern.pubsub.message import Delivery
+from fern.pubsub.wire import Raw
 
 CHUNK_MESSAGES: Final = 1000
 CHUNK_BYTES: Final = 2_000_000
@@ -68,3 +70,12 @@ class Consumer:
     def end(self, reason: Refused) -> None:
         self.ended = reason
         self.wake.set()
+
+
+def fill(response: Raw, batch: Iterable[Handed], subscription: Raw) -> None:
+    """Write what was handed over into a PullResponse or StreamingPullResponse."""
+    counted = subscription.HasField("dead_letter_policy")
+    add = response.received_messages.add
+    for ack_id, delivery in batch:
+        received = add(ack_id=ack_id, delivery_attempt=delivery.failures + 1 if counted else 0)
+        delivery.message.copy_to(received.message)

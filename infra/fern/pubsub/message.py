@@ -51,29 +51,31 @@ class Delivery:
     It is leased while `ack_id` is set, parked while `deadline` is in the future without a lease, and otherwise ready.
     """
 
-    __slots__ = ("ack_id", "acked", "consumer", "deadline", "failures", "lane", "message", "size")
+    __slots__ = ("ack_id", "acked", "consumer", "deadline", "failures", "lane", "message")
 
-    def __init__(self, message: Message, failures: int = 0, lane: Lane | None = None) -> None:
+    def __init__(self, message: Message, failures: int = 0) -> None:
         self.message: Final = message
         self.failures = failures
         """How often it was nacked or ran out of time: the delivery attempt is one more."""
-        self.lane: Final = lane
+        self.lane: Lane | None = None
         self.ack_id = ""
         self.deadline = 0.0
         """When the lease ends or, without a lease, when it may be delivered again."""
         self.consumer: Consumer | None = None
         self.acked = False
-        self.size = 0
-        """In bytes; known once it is handed out."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return int(self.message.raw.ByteSize())
 
 
 class Lane:
     """The messages of one ordering key: handed out in order, and no more while any of them is unsettled."""
 
-    __slots__ = ("held", "key", "not_before", "offered", "unsettled", "waiting")
+    __slots__ = ("held", "not_before", "offered", "unsettled", "waiting")
 
-    def __init__(self, key: str) -> None:
-        self.key: Final = key
+    def __init__(self) -> None:
         self.waiting: deque[Delivery] = deque()
         self.held: list[Delivery] = []
         """Handed out since the lane was last free; acked ones stay, because a nack before them replays them too."""
@@ -87,11 +89,15 @@ class Lane:
     def free(self, now: float) -> bool:
         return bool(self.waiting) and not self.held and self.not_before <= now
 
-    def hand_out(self) -> Delivery:
-        delivery = self.waiting.popleft()
-        self.held.append(delivery)
-        self.unsettled += 1
-        return delivery
+    def hand_out(self, messages: int, size: int) -> list[Delivery]:
+        """As many as fit into both limits, and at least one."""
+        while self.waiting and messages > 0 and size > 0:
+            delivery = self.waiting.popleft()
+            self.held.append(delivery)
+            messages -= 1
+            size -= delivery.size
+        self.unsettled = len(self.held)
+        return list(self.held)
 
     def settle(self) -> None:
         """One of those handed out was acked; let go of all of them once none is open."""

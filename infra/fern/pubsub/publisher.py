@@ -22,6 +22,7 @@ _MUTABLE: Final = {"labels", "message_retention_duration", "message_storage_poli
 class Publisher:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._catalog = broker.catalog
 
     def handler(self) -> grpc.GenericRpcHandler[Raw, Raw]:
         return grpc.method_handlers_generic_handler(
@@ -44,41 +45,41 @@ class Publisher:
 
     async def create_topic(self, topic: Raw, context: Context) -> Raw:
         check_topic(topic)
-        await self._broker.create_topic(topic)
+        await self._catalog.create_topic(topic)
         return topic
 
     async def update_topic(self, request: Raw, context: Context) -> Raw:
-        topic = self._broker.topic(request.topic.name, "topic.name")
+        topic = self._catalog.topic(request.topic.name, "topic.name")
         topic.config = merge(request.topic, topic.config, request.update_mask, _MUTABLE)
         check_topic(topic.config)
-        await self._broker.save_topic(topic)
+        await self._catalog.save_topic(topic)
         return topic.config
 
     async def get_topic(self, request: Raw, context: Context) -> Raw:
-        return self._broker.topic(request.topic).config
+        return self._catalog.topic(request.topic).config
 
     async def list_topics(self, request: Raw, context: Context) -> Raw:
         check_project("project", request.project)
-        inside = (name for name in self._broker.topics if name.startswith(f"{request.project}/topics/"))
+        inside = (name for name in self._catalog.topics if name.startswith(f"{request.project}/topics/"))
         names, token = page(inside, request.page_size, request.page_token)
-        topics = [self._broker.topics[name].config for name in names]
+        topics = [self._catalog.topics[name].config for name in names]
         return wire.ListTopicsResponse(topics=topics, next_page_token=token)
 
     async def list_subscriptions(self, request: Raw, context: Context) -> Raw:
-        attached = [subscription.name for subscription in self._broker.topic(request.topic).subscriptions]
+        attached = [subscription.name for subscription in self._catalog.topic(request.topic).subscriptions]
         names, token = page(attached, request.page_size, request.page_token)
         return wire.ListTopicSubscriptionsResponse(subscriptions=names, next_page_token=token)
 
     async def delete_topic(self, request: Raw, context: Context) -> Empty:
-        await self._broker.delete_topic(self._broker.topic(request.topic))
+        await self._catalog.delete_topic(self._catalog.topic(request.topic))
         return Empty()
 
     async def detach_subscription(self, request: Raw, context: Context) -> Raw:
-        await self._broker.detach(self._broker.subscription(request.subscription))
+        await self._catalog.detach(self._catalog.subscription(request.subscription))
         return wire.DetachSubscriptionResponse()
 
     async def publish(self, request: Raw, context: Context) -> Raw:
-        topic = self._broker.topic(request.topic)
+        topic = self._catalog.topic(request.topic)
         check_publish(request)
         faults = self._broker.faults
         if faults.active:

@@ -32,15 +32,15 @@ class Pushers:
         self._broker: Final = broker
         self._signer: Final = signer
         self._running: dict[Subscription, asyncio.Task[None]] = {}
-        broker.on_change = self.refresh
-        for subscription in broker.subscriptions.values():
+        broker.catalog.on_change = self.refresh
+        for subscription in broker.catalog.subscriptions.values():
             self.refresh(subscription)
 
     def refresh(self, subscription: Subscription) -> None:
         """The subscription is new, changed or gone."""
         if task := self._running.pop(subscription, None):
             task.cancel()
-        exists = self._broker.subscriptions.get(subscription.name) is subscription
+        exists = self._broker.catalog.subscriptions.get(subscription.name) is subscription
         if exists and subscription.config.push_config.push_endpoint and not subscription.config.detached:
             self._running[subscription] = asyncio.create_task(_Pusher(self._broker, self._signer, subscription).run())
 

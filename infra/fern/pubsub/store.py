@@ -55,8 +55,10 @@ class Store:
     def rows(self, query: str) -> Iterator[Any]:
         yield from self._database.execute(query)
 
-    def batches(self) -> Iterator[Batch]:
-        yield from map(_batch, self._database.execute(_BATCHES))
+    def held_batches(self) -> Iterator[Batch]:
+        """Those that some subscription still holds a message of."""
+        held = "EXISTS (SELECT 1 FROM backlog WHERE backlog.message BETWEEN batch.id AND batch.last)"
+        yield from map(_batch, self._database.execute(f"{_BATCHES} WHERE {held}"))
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -10,7 +10,7 @@ import grpc
 
 from fern.pubsub import wire
 from fern.pubsub.broker import Broker
-from fern.pubsub.consumer import Consumer
+from fern.pubsub.consumer import Consumer, fill
 from fern.pubsub.errors import Refused, invalid
 from fern.pubsub.policy import check_deadline, check_extension
 from fern.pubsub.rpc import Context
@@ -85,7 +85,7 @@ class Stream:
             raise Refused(grpc.StatusCode.UNAVAILABLE, "the fault drop-streams is on")
         batch, consumer.batch = consumer.batch, []
         response = self._response()
-        self._subscription.fill(response, batch)
+        fill(response, batch, self._subscription.config)
         await self._context.write(response)
         consumer.busy = False
         self._subscription.dispatch()

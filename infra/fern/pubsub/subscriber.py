@@ -9,8 +9,9 @@ import grpc
 from google.protobuf.empty_pb2 import Empty
 
 from fern.pubsub import wire
-from fern.pubsub.broker import Broker, detached
-from fern.pubsub.consumer import Consumer
+from fern.pubsub.broker import Broker
+from fern.pubsub.catalog import detached
+from fern.pubsub.consumer import Consumer, fill
 from fern.pubsub.errors import Refused, StaleAckIds, invalid
 from fern.pubsub.pages import page
 from fern.pubsub.policy import check_extension, check_project, complete_subscription
@@ -40,6 +41,7 @@ _HEAD_START: Final = 0.1
 class Subscriber:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._catalog = broker.catalog
 
     def handler(self) -> grpc.GenericRpcHandler[Raw, Raw]:
         return grpc.method_handlers_generic_handler(
@@ -65,28 +67,28 @@ class Subscriber:
 
     async def create_subscription(self, config: Raw, context: Context) -> Raw:
         complete_subscription(config)
-        await self._broker.create_subscription(config)
+        await self._catalog.create_subscription(config)
         return config
 
     async def get_subscription(self, request: Raw, context: Context) -> Raw:
-        return self._broker.subscription(request.subscription).config
+        return self._catalog.subscription(request.subscription).config
 
     async def update_subscription(self, request: Raw, context: Context) -> Raw:
-        subscription = self._broker.subscription(request.subscription.name, "subscription.name")
+        subscription = self._catalog.subscription(request.subscription.name, "subscription.name")
         config = merge(request.subscription, subscription.config, request.update_mask, _MUTABLE)
         complete_subscription(config)
-        await self._broker.update_subscription(subscription, config)
+        await self._catalog.update_subscription(subscription, config)
         return config
 
     async def list_subscriptions(self, request: Raw, context: Context) -> Raw:
         check_project("project", request.project)
-        inside = (name for name in self._broker.subscriptions if name.startswith(f"{request.project}/subscriptions/"))
+        inside = (name for name in self._catalog.subscriptions if name.startswith(f"{request.project}/subscriptions/"))
         names, token = page(inside, request.page_size, request.page_token)
-        subscriptions = [self._broker.subscriptions[name].config for name in names]
+        subscriptions = [self._catalog.subscriptions[name].config for name in names]
         return wire.ListSubscriptionsResponse(subscriptions=subscriptions, next_page_token=token)
 
     async def delete_subscription(self, request: Raw, context: Context) -> Empty:
-        await self._broker.delete_subscription(self._broker.subscription(request.subscription))
+        await self._catalog.delete_subscription(self._catalog.subscription(request.subscription))
         return Empty()
 
     async def pull(self, request: Raw, context: Context) -> Raw:
@@ -104,14 +106,14 @@ class Subscriber:
         finally:
             subscription.leave(consumer)
         response = wire.PullResponse()
-        subscription.fill(response, batch)
+        fill(response, batch, subscription.config)
         return response
 
     async def streaming_pull(self, requests: Raw, context: Context) -> None:
         await Stream.serve(self._broker, self._pullable, aiter(requests), context)
 
     async def acknowledge(self, request: Raw, context: Context) -> Empty:
-        subscription = self._broker.subscription(request.subscription)
+        subscription = self._catalog.subscription(request.subscription)
         if not request.ack_ids:
             raise invalid("ack_ids: must not be empty")
         stored, stale = self._broker.acknowledge(subscription, request.ack_ids)
@@ -121,7 +123,7 @@ class Subscriber:
         return Empty()
 
     async def modify_ack_deadline(self, request: Raw, context: Context) -> Empty:
-        subscription = self._broker.subscription(request.subscription)
+        subscription = self._catalog.subscription(request.subscription)
         if not request.ack_ids:
             raise invalid("ack_ids: must not be empty")
         check_extension("ack_deadline_seconds", request.ack_deadline_seconds)
@@ -131,12 +133,12 @@ class Subscriber:
         return Empty()
 
     async def modify_push_config(self, request: Raw, context: Context) -> Empty:
-        subscription = self._broker.subscription(request.subscription)
+        subscription = self._catalog.subscription(request.subscription)
         config = wire.Subscription()
         config.CopyFrom(subscription.config)
         config.push_config.CopyFrom(request.push_config)
         complete_subscription(config)
-        await self._broker.update_subscription(subscription, config)
+        await self._catalog.update_subscription(subscription, config)
         return Empty()
 
     async def seek(self, request: Raw, context: Context) -> Raw:
@@ -158,7 +160,7 @@ class Subscriber:
 
     def _open(self, name: str) -> Subscription:
         """A subscription that is not detached."""
-        subscription = self._broker.subscription(name)
+        subscription = self._catalog.subscription(name)
         if subscription.config.detached:
             raise detached(subscription)
         return subscription

@@ -17,8 +17,9 @@ from fern.pubsub.consumer import Consumer, Handed
 from fern.pubsub.errors import Refused, invalid
 from fern.pubsub.faults import Faults
 from fern.pubsub.filters import Filter
-from fern.pubsub.message import Delivery, Lane, Message
+from fern.pubsub.message import Delivery, Message
 from fern.pubsub.policy import backoff
+from fern.pubsub.ready import Ready
 from fern.pubsub.wire import Raw
 
 
@@ -45,8 +46,7 @@ class Subscription:
         self.pending: dict[int, Delivery] = {}
         """Every unacked message, by message id."""
         self._keeper: Final = keeper
-        self._ready: deque[Delivery | Lane] = deque()
-        self._lanes: dict[str, Lane] = {}
+        self._ready: Final = Ready()
         self._leases: dict[str, Delivery] = {}
         self._consumers: deque[Consumer] = deque()
         self._alarm: Final = Alarm(self._on_deadline)
@@ -70,15 +70,14 @@ class Subscription:
             self.dispatch()
             return
         for message in messages:
-            lane = self._lane(message.raw.ordering_key)
-            delivery = Delivery(message, failures.get(message.id, 0) if failures else 0, lane)
+            delivery = Delivery(message, failures.get(message.id, 0) if failures else 0)
             self.pending[message.id] = delivery
-            if lane is not None:
-                lane.waiting.append(delivery)
+            if self.config.enable_message_ordering and message.raw.ordering_key:
+                self._ready.join_lane(delivery)
             if faults.active and (delay := faults.delay(self.config.topic)):
                 self._park(delivery, delay)
             else:
-                self._offer(delivery)
+                self._ready.offer(delivery)
         self.dispatch()
 
     def reset(self, messages: Iterable[Message]) -> None:
@@ -89,16 +88,12 @@ class Subscription:
         self.pending.clear()
         self._leases.clear()
         self._ready.clear()
-        self._lanes.clear()
         self.enqueue(messages)
 
     def drop(self, messages: Iterable[Message]) -> None:
         """Remove messages that nobody acked, because they are too old."""
-        for delivery in [self.pending[message.id] for message in messages]:
-            if delivery.lane and delivery in delivery.lane.waiting:
-                self._bury(delivery)
-            else:
-                self._settle(delivery)
+        for message in messages:
+            self._drop(self.pending[message.id])
 
     # ── messages go out ──
 
@@ -119,11 +114,8 @@ class Subscription:
         for ack_id, delivery in reversed(batch):
             if delivery.ack_id == ack_id:
                 self._unlease(delivery)
-                if delivery.lane:
-                    self._rewind(delivery)
-                    self._offer(delivery)
-                else:
-                    self._ready.appendleft(delivery)
+                self._rewind(delivery)
+                self._ready.offer(delivery, first=True)
         self.dispatch()
 
     def dispatch(self) -> None:
@@ -133,33 +125,13 @@ class Subscription:
             consumer = self._consumers[0]
             self._consumers.rotate(-1)
             messages, size = consumer.room()
-            if messages <= 0 or not (taken := self._take(messages, size)):
+            if self._keeper.faults.active:
+                self._keeper.faults.shuffle(self.config.topic, self._ready.queue)
+            if messages > 0 and (taken := self._ready.take(messages, size)):
+                consumer.hand(self._lease(consumer, taken))
+                tried = 0
+            else:
                 tried += 1
-                continue
-            tried = 0
-            consumer.hand(self._lease(consumer, taken))
-
-    def _take(self, messages: int, size: int) -> list[Delivery]:
-        taken: list[Delivery] = []
-        ready = self._ready
-        if self._keeper.faults.active:
-            self._keeper.faults.shuffle(self.config.topic, ready)
-        while ready and messages > 0 and size > 0:
-            entry = ready.popleft()
-            if isinstance(entry, Lane):
-                entry.offered = False
-                while entry.waiting and messages > 0 and size > 0:
-                    delivery = entry.hand_out()
-                    delivery.size = delivery.message.raw.ByteSize()
-                    taken.append(delivery)
-                    messages -= 1
-                    size -= delivery.size
-            elif not entry.acked:  # acked late, while it was waiting to be delivered again
-                entry.size = entry.message.raw.ByteSize()
-                taken.append(entry)
-                messages -= 1
-                size -= entry.size
-        return taken
 
     def _lease(self, consumer: Consumer, taken: list[Delivery]) -> list[Handed]:
         deadline = asyncio.get_running_loop().time() + consumer.ack_deadline
@@ -181,14 +153,6 @@ class Subscription:
                 if not delivery.lane and faults.duplicate(self.config.topic)
             ]
         return batch
-
-    def fill(self, response: Raw, batch: Iterable[Handed]) -> None:
-        """Write what was handed over into a PullResponse or StreamingPullResponse."""
-        counted = self.config.HasField("dead_letter_policy")
-        add = response.received_messages.add
-        for ack_id, delivery in batch:
-            received = add(ack_id=ack_id, delivery_attempt=delivery.failures + 1 if counted else 0)
-            delivery.message.copy_to(received.message)
 
     # ── messages are settled ──
 
@@ -249,12 +213,13 @@ class Subscription:
         del self.pending[delivery.message.id]
         self._unlease(delivery)
         delivery.acked = True
-        if lane := delivery.lane:
-            lane.settle()
-            if lane.waiting:
-                self._offer(lane.waiting[0])
-            elif not lane.held:
-                del self._lanes[lane.key]
+        self._ready.settled(delivery)
+
+    def _drop(self, delivery: Delivery) -> None:
+        del self.pending[delivery.message.id]
+        self._unlease(delivery)
+        delivery.acked = True
+        self._ready.remove(delivery)
 
     def _unlease(self, delivery: Delivery) -> None:
         self._leases.pop(delivery.ack_id, None)
@@ -272,21 +237,22 @@ class Subscription:
                 continue
             self._unlease(delivery)
             delivery.failures += 1
-            if delivery.lane:
-                self._rewind(delivery)
+            self._rewind(delivery)
             if policy is not None:
                 if delivery.failures >= policy.max_delivery_attempts and self._keeper.dead_letter(self, delivery):
-                    self._bury(delivery)
+                    self._drop(delivery)
                     continue
                 self._keeper.remember_failures(self, delivery)
             if delay := backoff(self.config, delivery.failures):
                 self._park(delivery, delay)
             else:
-                self._offer(delivery)
+                self._ready.offer(delivery)
         self.dispatch()
 
     def _rewind(self, delivery: Delivery) -> None:
-        assert delivery.lane  # noqa: S101
+        """With an ordering key: everything that was handed out after it comes back too, what was acked as well."""
+        if delivery.lane is None:
+            return
         revived = []
         for again in delivery.lane.rewind(delivery):
             self._unlease(again)
@@ -297,41 +263,14 @@ class Subscription:
         if revived:
             self._keeper.restore(self, revived)
 
-    def _bury(self, delivery: Delivery) -> None:
-        del self.pending[delivery.message.id]
-        delivery.acked = True
-        if lane := delivery.lane:
-            lane.waiting.remove(delivery)
-            if lane.waiting:
-                self._offer(lane.waiting[0])
-
     def _park(self, delivery: Delivery, delay: float) -> None:
         delivery.deadline = asyncio.get_running_loop().time() + delay
         if delivery.lane:
             delivery.lane.not_before = max(delivery.lane.not_before, delivery.deadline)
         self._alarm.at(delivery.deadline, [("", delivery)])
 
-    def _lane(self, key: str) -> Lane | None:
-        if not key or not self.config.enable_message_ordering:
-            return None
-        return self._lanes.setdefault(key, Lane(key))
-
-    def _offer(self, delivery: Delivery) -> None:
-        """Make it ready, or its lane, if that is free."""
-        lane = delivery.lane
-        if lane is None:
-            self._ready.append(delivery)
-        elif not lane.offered and lane.free(asyncio.get_running_loop().time()):
-            lane.offered = True
-            self._ready.append(lane)
-
-    def _on_deadline(self, due: list[Handed], now: float) -> None:
-        expired: list[Delivery] = []
+    def _on_deadline(self, due: list[Handed]) -> None:
         for ack_id, delivery in due:
-            if delivery.acked or delivery.ack_id != ack_id or delivery.deadline > now:
-                continue  # settled, handed out anew, or extended in the meantime
-            if ack_id:
-                expired.append(delivery)
-            else:
-                self._offer(delivery)
-        self._fail(expired)
+            if not ack_id:
+                self._ready.offer(delivery)  # its backoff is over
+        self._fail(delivery for ack_id, delivery in due if ack_id)
