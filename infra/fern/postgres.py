@@ -191,7 +191,7 @@ def temporary_server(directory: Path, *, fsync: bool = False) -> Iterator[Tempor
         try:
             yield server
         finally:
-            server.stop()
+            server.kill()  # nothing needs to be written out: the data goes as well
 
 
 def _start_on_free_port(data_dir: Path, *, fsync: bool) -> TemporaryServer:

@@ -6,9 +6,10 @@ from uuid import UUID
 
 from litestar import Controller, get, post
 from litestar.connection import ASGIConnection
+from litestar.di import NamedDependency
 from litestar.exceptions import NotAuthorizedException
 from litestar.handlers import BaseRouteHandler
-from litestar.params import Parameter
+from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.types import Guard
 
 from messaging import claims, outbox
@@ -17,7 +18,7 @@ from messaging.outbox import OutboxRow
 from messaging.unit_of_work import UnitsOfWork
 from messaging.web import Items, Problem
 
-Limit = Annotated[int, Parameter(ge=1, le=1000)]
+Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
 
 
 def operator_guard(token: str) -> Guard:
@@ -37,21 +38,21 @@ class OutboxOperations(Controller):
     @get(summary="Outbox rows, oldest first, without their payloads")
     async def list_rows(
         self,
-        units_of_work: UnitsOfWork,
-        ordering_key: str | None = None,
-        parked: bool = False,
+        units_of_work: NamedDependency[UnitsOfWork],
+        ordering_key: FromQuery[str | None] = None,
+        parked: FromQuery[bool] = False,
         limit: Limit = 100,
     ) -> Items[OutboxRow]:
         async with units_of_work() as uow:
             return Items(await outbox.rows(uow.session, ordering_key=ordering_key, parked=parked, limit=limit))
 
     @post("/{event_id:uuid}/retry", status_code=200, summary="Try a row again at once")
-    async def retry(self, units_of_work: UnitsOfWork, event_id: UUID) -> OutboxRow:
+    async def retry(self, units_of_work: NamedDependency[UnitsOfWork], event_id: FromPath[UUID]) -> OutboxRow:
         async with units_of_work() as uow:
             return _found(await outbox.retry(uow.session, event_id), event_id)
 
     @post("/{event_id:uuid}/discard", status_code=200, summary="Give a row up for good")
-    async def discard(self, units_of_work: UnitsOfWork, event_id: UUID) -> OutboxRow:
+    async def discard(self, units_of_work: NamedDependency[UnitsOfWork], event_id: FromPath[UUID]) -> OutboxRow:
         async with units_of_work() as uow:
             return _found(await outbox.discard(uow.session, event_id), event_id)
 
@@ -61,7 +62,9 @@ class ClaimOperations(Controller):
     tags = ("operations",)
 
     @get(summary="Which of these events were claimed, by which consumer, and when")
-    async def list_claims(self, units_of_work: UnitsOfWork, event_id: list[UUID]) -> Items[ClaimRow]:
+    async def list_claims(
+        self, units_of_work: NamedDependency[UnitsOfWork], event_id: FromQuery[list[UUID]]
+    ) -> Items[ClaimRow]:
         async with units_of_work() as uow:
             return Items(await claims.rows(uow.session, event_id))
 

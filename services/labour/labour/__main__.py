@@ -2,12 +2,11 @@
 
 import asyncio
 
+from labour.app import build
+from labour.settings import Settings
 from messaging.process import run_role
 from messaging.relay_process import run_relay
 from messaging.web import serve
-
-from labour.app import build
-from labour.settings import Settings
 
 
 async def api(stop: asyncio.Event) -> None:

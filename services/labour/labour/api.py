@@ -6,9 +6,8 @@ from uuid import UUID
 
 import msgspec
 from litestar import Controller, Response, delete, get, post, put
-from litestar.params import Parameter
-from messaging.unit_of_work import UnitsOfWork
-from messaging.web import Problem
+from litestar.di import NamedDependency
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from msgspec import Meta
 
 from labour import commands, model, queries
@@ -16,6 +15,8 @@ from labour.commands import TooBusy
 from labour.phone import NotAPhoneNumber
 from labour.queries import LabourPage, LabourView, SubscriberView
 from labour.store import NoSuchLabour
+from messaging.unit_of_work import UnitsOfWork
+from messaging.web import Problem
 
 PersonName = Annotated[
     str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$", examples=["Ada"])
@@ -36,37 +37,46 @@ class LabourController(Controller):
     tags = ("labours",)
 
     @post(summary="Plan a labour")
-    async def plan(self, units_of_work: UnitsOfWork, data: PlanLabour) -> Response[LabourView]:
+    async def plan(
+        self, units_of_work: NamedDependency[UnitsOfWork], data: JSONBody[PlanLabour]
+    ) -> Response[LabourView]:
         labour = await commands.plan_labour(units_of_work, mother_name=data.mother_name.strip())
         return Response(LabourView.of(labour), status_code=201, headers={"Location": f"/api/v1/labours/{labour.id}"})
 
     @get(summary="List labours, newest first")
     async def list_labours(
-        self, units_of_work: UnitsOfWork, limit: Annotated[int, Parameter(ge=1, le=100)] = 20, after: UUID | None = None
+        self,
+        units_of_work: NamedDependency[UnitsOfWork],
+        limit: Annotated[int, QueryParameter(ge=1, le=100)] = 20,
+        after: FromQuery[UUID | None] = None,
     ) -> LabourPage:
         async with units_of_work() as uow:
             return await queries.list_labours(uow.session, limit=limit, after=after)
 
     @get("/{labour_id:uuid}", summary="One labour and the people who are told about it")
-    async def get_labour(self, units_of_work: UnitsOfWork, labour_id: UUID) -> LabourView:
+    async def get_labour(self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]) -> LabourView:
         async with units_of_work() as uow:
             return await queries.get_labour(uow.session, labour_id)
 
     @put("/{labour_id:uuid}/begin", summary="It has begun: everyone subscribed is told")
-    async def begin(self, units_of_work: UnitsOfWork, labour_id: UUID) -> LabourView:
+    async def begin(self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]) -> LabourView:
         return LabourView.of(await commands.begin_labour(units_of_work, labour_id))
 
     @put("/{labour_id:uuid}/complete", summary="The baby is here: everyone subscribed is told")
-    async def complete(self, units_of_work: UnitsOfWork, labour_id: UUID) -> LabourView:
+    async def complete(self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]) -> LabourView:
         return LabourView.of(await commands.complete_labour(units_of_work, labour_id))
 
     @post("/{labour_id:uuid}/subscribers", summary="Somebody is to be told")
-    async def subscribe(self, units_of_work: UnitsOfWork, labour_id: UUID, data: Subscribe) -> SubscriberView:
+    async def subscribe(
+        self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID], data: JSONBody[Subscribe]
+    ) -> SubscriberView:
         subscriber = await commands.subscribe(units_of_work, labour_id, name=data.name.strip(), phone=data.phone)
         return SubscriberView.of(subscriber)
 
     @delete("/{labour_id:uuid}/subscribers/{subscriber_id:uuid}", summary="Somebody is no longer to be told")
-    async def unsubscribe(self, units_of_work: UnitsOfWork, labour_id: UUID, subscriber_id: UUID) -> None:
+    async def unsubscribe(
+        self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID], subscriber_id: FromPath[UUID]
+    ) -> None:
         await commands.unsubscribe(units_of_work, labour_id, subscriber_id)
 
 

@@ -5,15 +5,15 @@ from collections.abc import AsyncGenerator
 
 from litestar import Litestar, Router
 from litestar.di import Provide
+
+from labour.api import PROBLEMS, LabourController
+from labour.settings import Settings
 from messaging import relay
 from messaging.database import create_engine, ping
 from messaging.hints import Hinter
 from messaging.operations import OutboxOperations, operator_guard
 from messaging.unit_of_work import UnitOfWork
 from messaging.web import create_app
-
-from labour.api import PROBLEMS, LabourController
-from labour.settings import Settings
 
 
 def build(settings: Settings) -> Litestar:

@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
 
-from messaging.unit_of_work import UnitsOfWork
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm.exc import StaleDataError
 
 from labour.model import Labour, Subscriber
 from labour.phone import to_e164
 from labour.store import Labours
+from messaging.unit_of_work import UnitsOfWork
 
 TRIES = 8
 

@@ -12,9 +12,10 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
+from uuid_utils.compat import uuid7
+
 from contracts import LabourBegun, LabourCompleted, SubscriberAdded, SubscriberRemoved
 from messaging.aggregate import Aggregate
-from uuid_utils.compat import uuid7
 
 ROSTER_LIMIT = 50  # people; each change of state sends that many messages
 

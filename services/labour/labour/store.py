@@ -2,14 +2,16 @@
 
 from uuid import UUID
 
-from messaging.outbox import metadata
-from messaging.unit_of_work import UnitOfWork
 from sqlalchemy import Column, DateTime, Enum, ForeignKey, Integer, Table, Text, UniqueConstraint, Uuid
 from sqlalchemy.orm import registry, relationship
 
 from labour.model import Labour, Phase, Subscriber
+from messaging.outbox import outbox
+from messaging.unit_of_work import UnitOfWork
 
-mapper = registry(metadata=metadata)
+mapper = registry()
+metadata = mapper.metadata
+outbox.to_metadata(metadata)
 
 labour_table = Table(
     "labour",

@@ -3,8 +3,9 @@
 import asyncio
 
 from alembic import context
+
 from labour import store
 from labour.settings import Settings
 from messaging.migrations import migrate
 
-asyncio.run(migrate(context, Settings.load().database_url, store.mapper.metadata))
+asyncio.run(migrate(context, Settings.load().database_url, store.metadata))

@@ -3,6 +3,7 @@
 import asyncio
 
 from alembic import context
+
 from messaging.migrations import migrate
 from notification import ledger
 from notification.settings import Settings

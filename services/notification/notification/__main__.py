@@ -14,7 +14,6 @@ from messaging.pubsub import PubSub
 from messaging.relay_process import run_relay
 from messaging.unit_of_work import UnitOfWork
 from messaging.web import serve
-
 from notification import ledger
 from notification.app import build
 from notification.consumer import SUBSCRIPTIONS, create_consumer

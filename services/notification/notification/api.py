@@ -6,10 +6,11 @@ from uuid import UUID
 
 import msgspec
 from litestar import Controller, get, post
-from litestar.params import Parameter
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody, QueryParameter
+
 from messaging.unit_of_work import UnitsOfWork
 from messaging.web import Items, Problem
-
 from notification import ledger, queries
 from notification.model import State
 from notification.queries import NotificationView
@@ -20,7 +21,9 @@ class NotificationController(Controller):
     tags = ("notifications",)
 
     @get(summary="Who is told what about a labour, and how far it got")
-    async def list_notifications(self, units_of_work: UnitsOfWork, labour_id: UUID) -> Items[NotificationView]:
+    async def list_notifications(
+        self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]
+    ) -> Items[NotificationView]:
         async with units_of_work() as uow:
             return Items(await queries.of_labour(uow.session, labour_id))
 
@@ -42,15 +45,17 @@ class LedgerOperations(Controller):
     @get(summary="Messages in one state, oldest first")
     async def in_state(
         self,
-        units_of_work: UnitsOfWork,
-        wanted: Annotated[State, Parameter(query="state")] = State.IN_DOUBT,
-        limit: Annotated[int, Parameter(ge=1, le=1000)] = 100,
+        units_of_work: NamedDependency[UnitsOfWork],
+        wanted: Annotated[State, QueryParameter(name="state")] = State.IN_DOUBT,
+        limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
     ) -> Items[NotificationView]:
         async with units_of_work() as uow:
             return Items(await queries.in_state(uow.session, wanted, limit))
 
     @post("/{notification_id:uuid}/resolve", status_code=200, summary="Decide about a message in doubt")
-    async def resolve(self, units_of_work: UnitsOfWork, notification_id: UUID, data: Resolve) -> NotificationView:
+    async def resolve(
+        self, units_of_work: NamedDependency[UnitsOfWork], notification_id: FromPath[UUID], data: JSONBody[Resolve]
+    ) -> NotificationView:
         async with units_of_work() as uow:
             match data.decision:
                 case Decision.SENT:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 
 from litestar import Litestar, Router
 from litestar.di import Provide
+
 from messaging import relay
 from messaging.database import create_engine, ping
 from messaging.hints import Hinter
@@ -12,7 +13,6 @@ from messaging.operations import ClaimOperations, OutboxOperations, operator_gua
 from messaging.pubsub import PubSub
 from messaging.unit_of_work import UnitOfWork
 from messaging.web import create_app
-
 from notification import ledger
 from notification.api import LedgerOperations, NotificationController
 from notification.consumer import create_consumer

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from messaging.logs import get_logger
 from messaging.unit_of_work import UnitOfWork
-
 from notification import ledger
 
 log = get_logger()

@@ -9,7 +9,6 @@ from messaging.envelope import Envelope
 from messaging.errors import Undecodable
 from messaging.relay import Publisher
 from messaging.unit_of_work import UnitsOfWork
-
 from notification.reactions import TOPICS
 from notification.roster import reaction
 

@@ -19,7 +19,6 @@ from messaging.faults import FaultPoint
 from messaging.logs import get_logger
 from messaging.process import wait
 from messaging.unit_of_work import UnitsOfWork
-
 from notification import ledger
 from notification.model import Lease
 from notification.sms import OPTED_OUT, Accepted, Misconfigured, NotSent, Refused, SendOutcome, Twilio, Unknown

@@ -11,13 +11,11 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from contracts import NotificationDelivered, NotificationFailed, NotificationSent
-from messaging.outbox import metadata
-from messaging.unit_of_work import UnitOfWork
 from sqlalchemy import (
     Column,
     DateTime,
     Integer,
+    MetaData,
     RowMapping,
     SmallInteger,
     Table,
@@ -31,7 +29,13 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from contracts import NotificationDelivered, NotificationFailed, NotificationSent
+from messaging.outbox import outbox
+from messaging.unit_of_work import UnitOfWork
 from notification.model import Lease, Notification, State
+
+metadata = MetaData()
+outbox.to_metadata(metadata)
 
 CHANNEL = "notification_pending"  # hints that there is something to send
 

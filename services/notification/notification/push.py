@@ -7,12 +7,14 @@ from typing import Any
 
 import jwt
 import msgspec
-from contracts import Event
 from litestar import Controller, Request, post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+
+from contracts import Event
 from messaging.consumer import Consumer, Verdict
 from messaging.pubsub import Message
 from messaging.web import Problem
-
 from notification.settings import Settings
 
 
@@ -62,7 +64,11 @@ class PushController(Controller):
 
     @post(status_code=204, summary="A message from a push subscription")
     async def receive(
-        self, request: Request[Any, Any, Any], data: Push, push_verifier: PushVerifier, consumer: Consumer[Event]
+        self,
+        request: Request[Any, Any, Any],
+        data: JSONBody[Push],
+        push_verifier: NamedDependency[PushVerifier],
+        consumer: NamedDependency[Consumer[Event]],
     ) -> None:
         await asyncio.to_thread(push_verifier.check, request.headers.get("authorization", ""))
         try:

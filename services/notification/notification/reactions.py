@@ -10,9 +10,9 @@ Who is told is decided as of that version: somebody who was added later is not, 
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from contracts import Event, LabourBegun, LabourCompleted, SubscriberAdded, SubscriberRemoved
 from uuid_utils.compat import uuid7
 
+from contracts import Event, LabourBegun, LabourCompleted, SubscriberAdded, SubscriberRemoved
 from notification import wording
 from notification.model import Notification
 

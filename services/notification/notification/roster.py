@@ -3,12 +3,12 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from uuid import UUID
 
-from contracts import Event
-from messaging.consumer import React, Received
-from messaging.unit_of_work import UnitOfWork
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from contracts import Event, SubscriberAdded, SubscriberRemoved
+from messaging.consumer import React, Received
+from messaging.unit_of_work import UnitOfWork
 from notification.ledger import insert_pending
 from notification.model import Notification
 from notification.reactions import Member, Roster, react
@@ -52,7 +52,7 @@ def reaction(wake_dispatcher: Callable[[], None]) -> React[Event]:
         before = await _load(uow.session, {received.event.labour_id for received in events})
         rosters = dict(before)
         early, notifications = set[UUID](), list[Notification]()
-        for received in sorted(events, key=lambda one: one.id):  # ids are in order of time, so fewer come early
+        for received in sorted(events, key=_by_roster):
             labour_id = received.event.labour_id
             decision = react(received.id, received.event, rosters[labour_id])
             rosters[labour_id] = decision.roster
@@ -66,6 +66,12 @@ def reaction(wake_dispatcher: Callable[[], None]) -> React[Event]:
         return early
 
     return react_to
+
+
+def _by_roster(received: Received[Event]) -> tuple[int, bool]:
+    """Changes of the roster before what is told under it, so that nothing in a batch is early for want of the rest."""
+    event = received.event
+    return getattr(event, "roster_version", 0), not isinstance(event, SubscriberAdded | SubscriberRemoved)
 
 
 async def _load(session: AsyncSession, labour_ids: Collection[UUID]) -> dict[UUID, Roster]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from messaging.errors import SettingsError
 from messaging.settings import Environment
-
 from notification.model import Policy
 
 

@@ -4,11 +4,13 @@ from typing import Any
 from uuid import UUID
 
 from litestar import Controller, Request, Response, post
+from litestar.di import NamedDependency
+from litestar.params import FromQuery
+from twilio.request_validator import RequestValidator
+
 from messaging.logs import get_logger
 from messaging.unit_of_work import UnitsOfWork
 from messaging.web import Problem
-from twilio.request_validator import RequestValidator
-
 from notification import callbacks
 from notification.settings import Settings
 
@@ -21,7 +23,11 @@ class TwilioController(Controller):
 
     @post("/status", status_code=204, summary="How far a message got")
     async def status(
-        self, request: Request[Any, Any, Any], settings: Settings, units_of_work: UnitsOfWork, nid: UUID
+        self,
+        request: Request[Any, Any, Any],
+        settings: NamedDependency[Settings],
+        units_of_work: NamedDependency[UnitsOfWork],
+        nid: FromQuery[UUID],
     ) -> None:
         form = await _signed_form(request, settings)
         code = form.get("ErrorCode", "")
@@ -37,7 +43,10 @@ class TwilioController(Controller):
 
     @post("/inbound", status_code=200, summary="Somebody answered; STOP and START are heeded", media_type="text/xml")
     async def inbound(
-        self, request: Request[Any, Any, Any], settings: Settings, units_of_work: UnitsOfWork
+        self,
+        request: Request[Any, Any, Any],
+        settings: NamedDependency[Settings],
+        units_of_work: NamedDependency[UnitsOfWork],
     ) -> Response[str]:
         form = await _signed_form(request, settings)
         async with units_of_work() as uow:

@@ -1,6 +1,7 @@
 """Labours, their subscribers, the outbox, and claims for what this service consumes."""
 
 from alembic import op
+
 from messaging.schema import create_claims_v1, create_outbox_v1
 
 revision = "0001"

@@ -1,6 +1,7 @@
 """Rosters, the ledger of notifications, suppressed numbers, claims, and the outbox."""
 
 from alembic import op
+
 from messaging.schema import create_claims_v1, create_outbox_v1
 
 revision = "0001"

@@ -1,0 +1,268 @@
+"""The REST API on a real database: what people can do, and what they hear when they cannot."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from fern.postgres import TemporaryServer
+from labour import commands, store
+from labour.app import build
+from labour.phone import NotAPhoneNumber, to_e164
+from labour.settings import Settings
+from messaging.faults import POINTS
+from messaging.unit_of_work import UnitsOfWork
+from tests.support import eventually, served
+
+GRACE = {"name": "Grace", "phone": "+1 (202) 555-0123"}
+
+
+@pytest.fixture
+async def client(labour_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    app = build(Settings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url}))
+    async with served(app) as url, httpx.AsyncClient(base_url=url) as client:
+        yield client
+
+
+async def plan(client: httpx.AsyncClient, mother_name: str = "Ada") -> str:
+    answer = await client.post("/api/v1/labours", json={"mother_name": mother_name})
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["location"] == f"/api/v1/labours/{answer.json()['id']}"
+    return f"/api/v1/labours/{answer.json()['id']}"
+
+
+async def outbox_types(engine: AsyncEngine) -> list[str]:
+    async with engine.connect() as connection:
+        return list((await connection.execute(text("SELECT topic FROM outbox ORDER BY position"))).scalars())
+
+
+def assert_problem(answer: httpx.Response, status: int, name: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"].startswith("application/problem+json")
+    problem: dict[str, Any] = answer.json()
+    assert problem["type"] == f"urn:fernlabour:problem:{name}"
+    assert problem["status"] == status
+    assert problem["detail"]
+    return problem
+
+
+async def test_a_labour_from_plan_to_complete(client: httpx.AsyncClient, labour_engine: AsyncEngine) -> None:
+    labour = await plan(client)
+
+    grace = await client.post(f"{labour}/subscribers", json=GRACE)
+    begun = await client.put(f"{labour}/begin")
+    complete = await client.put(f"{labour}/complete")
+
+    assert (grace.status_code, grace.json()["phone"]) == (201, "+12025550123")
+    assert (begun.status_code, begun.json()["phase"]) == (200, "early")
+    assert (complete.status_code, complete.json()["phase"]) == (200, "complete")
+    assert complete.json() == (await client.get(labour)).json()
+    assert complete.json()["subscribers"] == [grace.json()]
+    assert await outbox_types(labour_engine) == ["subscriber.added", "labour.begun", "labour.completed"]
+
+
+async def test_somebody_who_leaves_is_gone_and_it_is_told(
+    client: httpx.AsyncClient, labour_engine: AsyncEngine
+) -> None:
+    labour = await plan(client)
+    grace = (await client.post(f"{labour}/subscribers", json=GRACE)).json()
+
+    assert (await client.delete(f"{labour}/subscribers/{grace['id']}")).status_code == 204
+
+    assert (await client.get(labour)).json()["subscribers"] == []
+    assert await outbox_types(labour_engine) == ["subscriber.added", "subscriber.removed"]
+    assert_problem(await client.delete(f"{labour}/subscribers/{grace['id']}"), 404, "not-subscribed")
+
+
+async def test_ten_people_completing_at_once_make_one_event(
+    client: httpx.AsyncClient, labour_engine: AsyncEngine
+) -> None:
+    labour = await plan(client)
+
+    answers = await asyncio.gather(*(client.put(f"{labour}/complete") for _ in range(10)))
+
+    assert sorted(answer.status_code for answer in answers) == [200] + [409] * 9
+    assert await outbox_types(labour_engine) == ["labour.completed"]
+
+
+async def test_people_subscribing_at_once_all_get_in_with_versions_in_order(
+    client: httpx.AsyncClient, labour_engine: AsyncEngine
+) -> None:
+    labour = await plan(client)
+    people = [{"name": f"Person {number}", "phone": f"+1202555010{number}"} for number in range(5)]
+
+    answers = await asyncio.gather(*(client.post(f"{labour}/subscribers", json=person) for person in people))
+
+    assert [answer.status_code for answer in answers] == [201] * 5
+    async with labour_engine.connect() as connection:
+        versions = await connection.execute(
+            text("SELECT (payload::json->>'roster_version')::int FROM outbox ORDER BY position")
+        )
+        assert list(versions.scalars()) == [1, 2, 3, 4, 5]
+
+
+async def test_labours_are_listed_newest_first_page_by_page(client: httpx.AsyncClient) -> None:
+    for name in ("first", "second", "third"):
+        await plan(client, name)
+
+    page = (await client.get("/api/v1/labours", params={"limit": 2})).json()
+    rest = (await client.get("/api/v1/labours", params={"limit": 2, "after": page["next"]})).json()
+
+    assert [item["mother_name"] for item in page["items"] + rest["items"]] == ["third", "second", "first"]
+    assert rest["next"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "mother_name"),
+        ({"mother_name": ""}, "mother_name"),
+        ({"mother_name": "   "}, "mother_name"),
+        ({"mother_name": "A\nB"}, "mother_name"),
+        ({"mother_name": 7}, "mother_name"),
+        ({"mother_name": "x" * 101}, "mother_name"),
+        ({"mother_name": "Ada", "due": "soon"}, "due"),
+    ],
+)
+async def test_a_bad_body_is_refused_with_the_field(client: httpx.AsyncClient, body: object, field: str) -> None:
+    problem = assert_problem(await client.post("/api/v1/labours", json=body), 400, "invalid-request")
+
+    assert field in problem["detail"]
+
+
+async def test_every_refusal_is_a_problem_with_a_stable_type(client: httpx.AsyncClient) -> None:
+    labour = await plan(client)
+    await client.post(f"{labour}/subscribers", json=GRACE)
+    await client.put(f"{labour}/begin")
+
+    assert_problem(await client.put(f"{labour}/begin"), 409, "labour-already-begun")
+    assert_problem(await client.post(f"{labour}/subscribers", json=GRACE), 409, "already-subscribed")
+    bad = assert_problem(
+        await client.post(f"{labour}/subscribers", json={"name": "Alan", "phone": "555"}), 400, "not-a-phone-number"
+    )
+    assert bad["fields"][0]["field"] == "phone"
+    assert "555" not in bad["detail"].replace("+12025550123", "")
+    await client.put(f"{labour}/complete")
+    assert_problem(await client.put(f"{labour}/complete"), 409, "labour-already-completed")
+    assert_problem(await client.get(f"/api/v1/labours/{uuid4()}"), 404, "no-such-labour")
+    assert_problem(await client.get("/api/v1/labours/not-an-id"), 404, "not-found")
+    assert_problem(await client.get("/nowhere"), 404, "not-found")
+    assert_problem(await client.patch("/api/v1/labours"), 405, "method-not-allowed")
+    assert_problem(await client.post("/api/v1/labours", content=b"{"), 400, "invalid-request")
+    assert_problem(await client.post("/api/v1/labours", json={"mother_name": "x" * 200_000}), 413, "too-large")
+
+
+async def test_operations_need_the_token_and_show_no_payload(client: httpx.AsyncClient) -> None:
+    labour = await plan(client)
+    await client.post(f"{labour}/subscribers", json=GRACE)
+    route, key = "/operations/outbox", {"ordering_key": labour.rpartition("/")[2]}
+
+    assert_problem(await client.get(route, params=key), 401, "not-authorized")
+    assert_problem(
+        await client.get(route, params=key, headers={"Authorization": "Bearer wrong"}), 401, "not-authorized"
+    )
+    shown = await client.get(route, params=key, headers={"Authorization": "Bearer local-operations"})
+
+    assert [row["type"] for row in shown.json()["items"]] == ["subscriber.added"]
+    assert "2025550123" not in shown.text
+    missing = await client.post(f"{route}/{uuid4()}/retry", headers={"Authorization": "Bearer local-operations"})
+    assert_problem(missing, 404, "no-pending-event")
+
+
+async def test_readiness_follows_the_database_and_a_request_meanwhile_is_told_to_come_back(
+    client: httpx.AsyncClient, postgres: TemporaryServer
+) -> None:
+    assert (await client.get("/health/ready")).status_code == 200
+    await asyncio.to_thread(postgres.stop)
+    try:
+        assert_problem(await client.get("/health/ready"), 503, "not-ready")
+        assert (await client.get("/health/live")).status_code == 200
+        refused = await client.post("/api/v1/labours", json={"mother_name": "Ada"})
+        assert_problem(refused, 503, "unavailable")
+        assert refused.headers["retry-after"] == "1"
+    finally:
+        await asyncio.to_thread(postgres.start)
+
+    async def ready() -> bool:
+        return (await client.get("/health/ready")).status_code == 200
+
+    await eventually(ready, "ready again")
+    await plan(client)
+
+
+async def test_the_trace_of_a_request_reaches_the_outbox(client: httpx.AsyncClient, labour_engine: AsyncEngine) -> None:
+    trace_id = "a" * 32
+    labour = await plan(client)
+
+    await client.put(f"{labour}/begin", headers={"traceparent": f"00-{trace_id}-{'b' * 16}-01"})
+
+    async with labour_engine.connect() as connection:
+        row = await connection.execute(text("SELECT attributes->>'ce-traceparent' FROM outbox"))
+        assert row.scalar_one().split("-")[1] == trace_id
+
+
+class Crash(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(
+    "point", ["uow.after_write_before_events", "uow.before_commit", "uow.after_commit_before_hint"]
+)
+async def test_an_event_exists_if_and_only_if_the_change_committed(
+    labour_units: UnitsOfWork, labour_engine: AsyncEngine, point: str
+) -> None:
+    labour = await commands.plan_labour(labour_units, mother_name="Ada")
+
+    async def crash() -> None:
+        raise Crash
+
+    POINTS[point].arm(crash)
+    try:
+        with pytest.raises(Crash):
+            await commands.complete_labour(labour_units, labour.id)
+    finally:
+        POINTS[point].disarm()
+
+    async with labour_engine.connect() as connection:
+        phase = (await connection.execute(text("SELECT phase FROM labour"))).scalar_one()
+    committed = point == "uow.after_commit_before_hint"
+    assert phase == ("complete" if committed else "planned")
+    assert await outbox_types(labour_engine) == (["labour.completed"] if committed else [])
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [("+1 (202) 555-0123", "+12025550123"), ("+12025550123", "+12025550123"), ("+44 20 7946 0018", "+442079460018")],
+)
+def test_a_phone_number_is_brought_to_e164(typed: str, wanted: str) -> None:
+    assert to_e164(typed) == wanted
+
+
+@pytest.mark.parametrize("typed", ["", "hello", "2125550199", "+1202", "+999123456789", "+12125550199 ext 5"])
+def test_what_is_no_phone_number_is_refused_without_repeating_it(typed: str) -> None:
+    with pytest.raises(NotAPhoneNumber) as refused:
+        to_e164(typed)
+    assert typed == "" or typed not in str(refused.value)
+
+
+async def test_the_migrations_make_the_tables_that_the_code_expects(labour_engine: AsyncEngine) -> None:
+    def differences(connection: Connection) -> list[Any]:
+        found = compare_metadata(MigrationContext.configure(connection), store.metadata)
+        ours = {table.name for table in store.metadata.sorted_tables}
+        return [one for one in found if not _extra(one, ours)]
+
+    async with labour_engine.connect() as connection:
+        assert await connection.run_sync(differences) == []
+
+
+def _extra(difference: Any, ours: set[str]) -> bool:
+    """Tables and partial indexes that the database has and the code's metadata need not know."""
+    kind = difference[0]
+    return kind == "remove_index" or (kind == "remove_table" and difference[1].name not in ours)

@@ -1,0 +1,284 @@
+"""Events come in by every way there is, in any order and number, and the ledger has each person once."""
+
+import asyncio
+import base64
+import random
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+import jwt
+import msgspec
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from cryptography.hazmat.primitives.asymmetric import rsa
+from google.cloud.pubsub_v1 import PublisherClient, SubscriberClient
+from google.protobuf.duration_pb2 import Duration
+from google.pubsub_v1.types import PushConfig, RetryPolicy, Subscription
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+from uuid_utils.compat import uuid7
+
+from contracts import Event, LabourCompleted, SubscriberAdded, SubscriberRemoved
+from fern.pubsub import server as embedded
+from messaging.consumer import Consumer, Verdict
+from messaging.envelope import attributes
+from messaging.pubsub import Message, PubSub
+from messaging.relay import Outgoing
+from messaging.unit_of_work import UnitsOfWork
+from notification import ledger
+from notification.app import build
+from notification.consumer import create_consumer
+from notification.reactions import TOPICS
+from notification.settings import Settings
+from tests.support import apply_topology, eventually, pull_all, served
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+ACK, NACK = Verdict.ACK, Verdict.NACK
+
+
+@pytest.fixture
+async def bus(bus_host: str, project: str) -> AsyncIterator[PubSub]:
+    await apply_topology(project, {topic: ["notification"] for topic in TOPICS})
+    bus = PubSub(project, timeout=3)
+    yield bus
+    await bus.close()
+
+
+def context(event: Event, event_id: UUID) -> dict[str, str]:
+    return attributes(
+        id=event_id,
+        source="labour",
+        type=event.type,
+        version=1,
+        subject=str(event.labour_id),
+        time=NOW,
+        traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
+    )
+
+
+def delivery(event: Event, event_id: UUID | None = None) -> Message:
+    event_id = event_id or uuid7()
+    data = msgspec.json.encode(event)
+    return Message(f"notification.{event.type}", str(uuid7()), "1", data, context(event, event_id), 1)
+
+
+def a_labour(people: int) -> tuple[list[Event], set[UUID]]:
+    """Everyone subscribes, the first leaves again, and then the baby is here."""
+    labour_id, persons = uuid7(), [uuid7() for _ in range(people)]
+    events: list[Event] = [
+        SubscriberAdded(
+            labour_id=labour_id, roster_version=n + 1, person_id=person, name=f"Person {n}", phone=f"+120255501{n:02}"
+        )
+        for n, person in enumerate(persons)
+    ]
+    events.append(SubscriberRemoved(labour_id=labour_id, roster_version=people + 1, person_id=persons[0]))
+    events.append(LabourCompleted(labour_id=labour_id, roster_version=people + 1, mother_name="Ada", completed_at=NOW))
+    return events, set(persons[1:])
+
+
+async def told(engine: AsyncEngine) -> list[UUID]:
+    async with engine.connect() as connection:
+        return list((await connection.execute(text("SELECT person_id FROM notification"))).scalars())
+
+
+async def deliver_until_acked(consumer: Consumer[Event], messages: Sequence[Message], shuffled: random.Random) -> None:
+    """As the bus does: in any order, in batches of any size, and again what was not acked."""
+    waiting = list(messages)
+    for _ in range(500):
+        if not waiting:
+            return
+        shuffled.shuffle(waiting)
+        size = shuffled.randint(1, 8)
+        batch, waiting = waiting[:size], waiting[size:]
+        verdicts = await consumer.handle(batch)
+        waiting += [message for message, verdict in zip(batch, verdicts, strict=True) if verdict is NACK]
+    raise AssertionError(f"{len(waiting)} messages were never acked")
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_in_any_order_to_several_consumers_with_duplicates_everyone_is_told_once(
+    notification_engine: AsyncEngine, notification_units: UnitsOfWork, bus: PubSub, seed: int
+) -> None:
+    labours = [a_labour(people) for people in (1, 2, 5)]
+    messages = [delivery(event) for events, _ in labours for event in events]
+    consumers = [create_consumer(notification_units, bus, lambda: None) for _ in range(3)]
+
+    await asyncio.gather(
+        *(
+            deliver_until_acked(consumer, messages, random.Random(seed * 10 + number))
+            for number, consumer in enumerate(consumers)
+        )
+    )
+
+    assert sorted(await told(notification_engine)) == sorted(person for _, people in labours for person in people)
+
+
+async def test_an_event_ahead_of_its_roster_waits_until_the_roster_is_complete(
+    notification_engine: AsyncEngine, notification_units: UnitsOfWork, bus: PubSub
+) -> None:
+    (first, second, leaving, complete), expected = a_labour(2)
+    consumer = create_consumer(notification_units, bus, lambda: None)
+    waiting = delivery(complete)
+
+    assert await consumer.handle([waiting]) == [NACK]
+    assert await consumer.handle([delivery(second)]) == [NACK]
+    assert await consumer.handle([delivery(first), waiting]) == [ACK, NACK]
+    assert await consumer.handle([delivery(second), delivery(leaving), waiting]) == [ACK, ACK, ACK]
+
+    assert set(await told(notification_engine)) == expected
+
+
+async def test_the_dispatcher_is_woken_after_the_commit_and_only_when_there_is_something_to_send(
+    notification_units: UnitsOfWork, bus: PubSub
+) -> None:
+    (first, *_), _ = a_labour(1)
+    woken = []
+    consumer = create_consumer(notification_units, bus, lambda: woken.append("now"))
+
+    await consumer.handle([delivery(first)])
+    assert woken == []
+    labour = first.labour_id
+    await consumer.handle(
+        [delivery(LabourCompleted(labour_id=labour, roster_version=1, mother_name="Ada", completed_at=NOW))]
+    )
+    assert woken == ["now"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"ce-type": "labour.paused"}, "unknown-type"),
+        ({"ce-type": "notification.sent"}, "unknown-type"),
+        ({"ce-dataschema": "urn:fernlabour:labour.completed:9"}, "unknown-version"),
+    ],
+)
+async def test_an_event_we_do_not_know_is_dead_lettered_at_once(
+    notification_units: UnitsOfWork, bus: PubSub, changed: dict[str, str], reason: str
+) -> None:
+    good = delivery(a_labour(1)[0][-1])
+    stranger = Message(good.subscription, "x", "1", good.data, {**good.attributes, **changed}, 1)
+
+    assert await create_consumer(notification_units, bus, lambda: None).handle([stranger]) == [ACK]
+
+    [dead] = await pull_all(bus, "labour.completed.dlq")
+    assert dead.attributes["dead-letter-reason"] == reason
+
+
+KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+PUSHER = "pusher@fern-local.iam.gserviceaccount.com"
+
+
+def push_settings(notification_url: str, project: str, issuer: str) -> Settings:
+    return Settings.load(
+        {
+            "FERN_MODE": "local",
+            "NOTIFICATION_DATABASE_URL": notification_url,
+            "PUBSUB_PROJECT_ID": project,
+            "PUSH_AUDIENCE": "fern",
+            "PUSH_JWKS_URL": f"{issuer}/oauth2/v3/certs",
+            "PUSH_SERVICE_ACCOUNT": PUSHER,
+        }
+    )
+
+
+@pytest.fixture
+async def push_url(
+    notification_url: str, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[str]:
+    """notification-api with push open, trusting the keys of an emulator."""
+    async with embedded.running(tmp_path / "bus") as emulator:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.target)
+        async with served(build(push_settings(notification_url, project, emulator.http_url))) as url:
+            yield f"{url}/pubsub/push"
+
+
+def pushed(message: Message) -> dict[str, Any]:
+    return {
+        "message": {
+            "messageId": message.message_id,
+            "data": base64.b64encode(message.data).decode(),
+            "attributes": message.attributes,
+        },
+        "subscription": f"projects/p/subscriptions/{message.subscription}",
+        "deliveryAttempt": 1,
+    }
+
+
+@pytest.mark.parametrize("authorization", [None, "Bearer x.y.z", "Basic abc", "forged"])
+async def test_push_without_a_good_token_is_refused_and_has_no_effect(
+    push_url: str, notification_engine: AsyncEngine, authorization: str | None
+) -> None:
+    if authorization == "forged":
+        authorization = "Bearer " + jwt.encode({"aud": "fern"}, KEY, algorithm="RS256", headers={"kid": "fern"})
+    headers = {"Authorization": authorization} if authorization else {}
+
+    async with httpx.AsyncClient() as client:
+        answer = await client.post(push_url, json=pushed(delivery(a_labour(1)[0][0])), headers=headers)
+
+    assert answer.status_code in (401, 403)
+    async with notification_engine.connect() as connection:
+        assert (await connection.execute(text("SELECT count(*) FROM processed_event"))).scalar_one() == 0
+
+
+async def test_the_bus_pushes_with_a_token_we_can_verify_and_goes_by_our_answer(
+    notification_url: str,
+    notification_engine: AsyncEngine,
+    project: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with embedded.running(tmp_path / "bus") as emulator:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.target)
+        settings = push_settings(notification_url, project, emulator.http_url)
+        async with served(build(settings)) as url:
+            await asyncio.to_thread(_create_push_subscriptions, project, f"{url}/pubsub/push")
+            events, expected = a_labour(3)
+            bus = PubSub(project)
+            for event in reversed(events):  # the roster comes last: everything before it has to be pushed again
+                await bus.publish(event.type, [Outgoing(msgspec.json.encode(event), context(event, uuid7()))])
+
+            async def all_told() -> bool:
+                return set(await told(notification_engine)) == expected
+
+            await eventually(all_told, "everyone is told", seconds=60)
+            await bus.close()
+
+
+def _create_push_subscriptions(project: str, endpoint: str) -> None:
+    with PublisherClient() as publisher, SubscriberClient() as subscriber:
+        for topic in TOPICS:
+            path = publisher.create_topic(name=f"projects/{project}/topics/{topic}").name
+            subscriber.create_subscription(
+                Subscription(
+                    name=f"projects/{project}/subscriptions/notification.{topic}",
+                    topic=path,
+                    push_config=PushConfig(
+                        push_endpoint=endpoint,
+                        oidc_token=PushConfig.OidcToken(service_account_email=PUSHER, audience="fern"),
+                    ),
+                    retry_policy=RetryPolicy(
+                        minimum_backoff=Duration(nanos=100_000_000), maximum_backoff=Duration(seconds=1)
+                    ),
+                )
+            )
+
+
+async def test_the_migrations_make_the_tables_that_the_code_expects(notification_engine: AsyncEngine) -> None:
+    def differences(connection: Connection) -> list[Any]:
+        found = compare_metadata(MigrationContext.configure(connection), ledger.metadata)
+        ours = {table.name for table in ledger.metadata.sorted_tables}
+        return [
+            one
+            for one in found
+            if not (one[0] == "remove_index" or (one[0] == "remove_table" and one[1].name not in ours))
+        ]
+
+    async with notification_engine.connect() as connection:
+        assert await connection.run_sync(differences) == []

@@ -1,0 +1,137 @@
+"""What the service does about an event, as a pure function; no database here."""
+
+import random
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from uuid_utils.compat import uuid7
+
+from contracts import Event, LabourBegun, LabourCompleted, NotificationSent, SubscriberAdded, SubscriberRemoved
+from notification.reactions import Roster, react
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+LABOUR = uuid7()
+
+
+def added(version: int, person: UUID | None = None) -> SubscriberAdded:
+    person = person or uuid7()
+    return SubscriberAdded(
+        labour_id=LABOUR, roster_version=version, person_id=person, name="Grace", phone="+12025550123"
+    )
+
+
+def removed(version: int, person: UUID) -> SubscriberRemoved:
+    return SubscriberRemoved(labour_id=LABOUR, roster_version=version, person_id=person)
+
+
+def completed(version: int) -> LabourCompleted:
+    return LabourCompleted(labour_id=LABOUR, roster_version=version, mother_name="Ada", completed_at=NOW)
+
+
+def after(*events: Event) -> Roster:
+    roster = Roster(LABOUR)
+    for event in events:
+        decision = react(uuid7(), event, roster)
+        assert not decision.early
+        roster = decision.roster
+    return roster
+
+
+def told(roster: Roster, event: Event) -> set[UUID]:
+    return {notification.person_id for notification in react(uuid7(), event, roster).notifications}
+
+
+def test_everyone_on_the_roster_is_told_once_each_with_a_text_and_a_reference() -> None:
+    grace, alan = uuid7(), uuid7()
+    event_id = uuid7()
+
+    decision = react(event_id, completed(2), after(added(1, grace), added(2, alan)))
+
+    assert [notification.person_id for notification in decision.notifications] == [grace, alan]
+    for notification in decision.notifications:
+        assert (notification.event_id, notification.event_type) == (event_id, "labour.completed")
+        assert "Ada" in notification.body
+        assert notification.segments == 1
+    assert len({notification.body for notification in decision.notifications}) == 2  # the references differ
+
+
+def test_beginning_has_its_own_words() -> None:
+    event = LabourBegun(labour_id=LABOUR, roster_version=1, mother_name="Ada", begun_at=NOW)
+
+    [notification] = react(uuid7(), event, after(added(1))).notifications
+
+    assert "in labour" in notification.body
+
+
+def test_an_event_made_under_a_newer_roster_is_early() -> None:
+    decision = react(uuid7(), completed(2), after(added(1)))
+
+    assert decision.early
+    assert decision.notifications == ()
+
+
+def test_somebody_added_after_the_event_was_made_is_not_told_of_it() -> None:
+    early, late = uuid7(), uuid7()
+
+    assert told(after(added(1, early), added(2, late)), completed(1)) == {early}
+
+
+def test_somebody_removed_before_the_event_was_made_is_never_told_of_it() -> None:
+    gone, here = uuid7(), uuid7()
+
+    assert told(after(added(1, gone), added(2, here), removed(3, gone)), completed(3)) == {here}
+
+
+def test_a_change_of_the_roster_waits_for_the_one_before_it() -> None:
+    assert react(uuid7(), added(3), after(added(1))).early
+    assert not react(uuid7(), added(2), after(added(1))).early
+
+
+def test_a_change_of_the_roster_seen_before_changes_nothing() -> None:
+    roster = after(added(1), added(2))
+
+    decision = react(uuid7(), added(1), roster)
+
+    assert (decision.roster, decision.early) == (roster, False)
+
+
+def test_an_event_that_nobody_reacts_to_is_a_mistake_of_ours() -> None:
+    stray = NotificationSent(
+        labour_id=LABOUR,
+        notification_id=uuid7(),
+        cause_id=uuid7(),
+        cause_type="labour.begun",
+        person_id=uuid7(),
+        channel="sms",
+        sent_at=NOW,
+    )
+    with pytest.raises(TypeError):
+        react(uuid7(), stray, Roster(LABOUR))
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=12), st.randoms(use_true_random=False))
+def test_whatever_order_they_arrive_in_the_same_people_are_told(adds: list[bool], shuffled: random.Random) -> None:
+    history, present = list[Event](), list[UUID]()
+    for add in adds:
+        if add or not present:
+            present.append(uuid7())
+            history.append(added(len(history) + 1, present[-1]))
+        else:
+            history.append(removed(len(history) + 1, present.pop(0)))
+    final = completed(len(history))
+    expected = told(after(*history), final)
+
+    waiting, roster, told_out_of_order = [*history, final], Roster(LABOUR), set[UUID]()
+    shuffled.shuffle(waiting)
+    while waiting:  # as a bus does: what is early comes again later
+        event = waiting.pop(0)
+        decision = react(uuid7(), event, roster)
+        roster = decision.roster
+        told_out_of_order |= {notification.person_id for notification in decision.notifications}
+        if decision.early:
+            waiting.append(event)
+
+    assert told_out_of_order == expected == set(present)
