@@ -60,9 +60,8 @@ def logs(settings: Settings, process: str | None, lines: int, *, follow: bool) -
 
 
 def kill(settings: Settings, process: str) -> None:
-    """An engine does not restart what was killed through itself, so we do. Google's emulator forgets its topics by that."""
-    again = [process, "topology"] if process == "pubsub" else [process]
-    for arguments in (["kill", process], ["up", "--detach", "--no-deps", "--no-build", *again]):
+    """An engine does not restart what was killed through itself, so we do; a bus that forgot its topics gets them back."""
+    for arguments in (("kill", process), ("up", "--detach", "--no-build")):
         if _compose(settings, *arguments).returncode != 0:
             raise JobFailed(f"docker compose could not kill {process}; its words are above.", command="fern status")
 
