@@ -63,7 +63,7 @@ class Settings:
             api_port=environment.number("NOTIFICATION_API_PORT", 8402, int, least=1),
             public_url=environment.text("PUBLIC_URL", local="http://127.0.0.1:8402").rstrip("/"),
             twilio_account_sid=environment.text("TWILIO_ACCOUNT_SID", local="AC" + "0" * 32, secret=True),
-            twilio_auth_token=environment.text("TWILIO_AUTH_TOKEN", local="local-auth-token", secret=True),
+            twilio_auth_token=environment.text("TWILIO_AUTH_TOKEN", local="local-twilio-token", secret=True),
             twilio_from=environment.text("TWILIO_FROM", local="+15005550006", secret=True),
             twilio_base_url=environment.optional("TWILIO_BASE_URL"),
             policies=_policies(environment.optional("SMS_POLICIES")),

@@ -1,0 +1,1 @@
+"""The whole system, its real processes, seen from outside: HTTP, SQL and signals only."""

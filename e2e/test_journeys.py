@@ -1,0 +1,113 @@
+"""From the mother's tap to the phone's buzz, with the real processes."""
+
+import pytest
+
+from conftest import BUSES
+from e2e.world import BEGUN, COMPLETE, World
+from fern.settings import OPERATIONS_TOKEN
+
+
+@pytest.fixture(params=["world" if bus == "embedded" else "google_world" for bus in BUSES])
+def any_world(request: pytest.FixtureRequest) -> World:
+    world = request.getfixturevalue(request.param)
+    assert isinstance(world, World)
+    return world
+
+
+def test_everyone_is_told_when_it_begins_and_when_the_baby_is_here(any_world: World) -> None:
+    labour = any_world.plan("Grace", "Alan")
+
+    any_world.begin(labour)
+    any_world.complete(labour)
+
+    any_world.until_everyone_is_told(labour, BEGUN, COMPLETE)
+    any_world.assert_nothing_lost_or_doubled(labour)
+
+
+def test_somebody_who_left_before_is_not_told(world: World) -> None:
+    labour = world.plan("Grace")
+    leaving = world.subscribe(labour, "Alan")
+    phone = labour.people["Alan"]
+    world.labour_api.delete(f"/api/v1/labours/{labour.id}/subscribers/{leaving}").raise_for_status()
+    del labour.people["Alan"]
+
+    world.complete(labour)
+
+    world.until_everyone_is_told(labour, COMPLETE)
+    assert world.phones.get("/sandbox/messages", params={"to": phone}).json()["items"] == []
+
+
+def test_the_status_callbacks_of_the_provider_end_in_delivered(world: World) -> None:
+    labour = world.plan("Grace")
+    world.complete(labour)
+
+    def delivered() -> bool:
+        items = world.notification_api.get(f"/api/v1/labours/{labour.id}/notifications").json()["items"]
+        return [item["state"] for item in items] == ["DELIVERED"]
+
+    world.until(delivered, "delivered")
+    topics = world.sql(
+        "notification", "SELECT topic FROM outbox WHERE ordering_key = $1 ORDER BY position", str(labour.id)
+    )
+    assert [row["topic"] for row in topics] == ["notification.sent", "notification.delivered"]
+
+
+def test_no_log_line_has_a_phone_number_or_a_text(world: World) -> None:
+    labour = world.plan("Grace", "Alan")
+    world.complete(labour)
+    world.until_everyone_is_told(labour, COMPLETE)
+
+    for log in world.settings.logs.glob("*.log"):
+        lines = log.read_text()
+        assert lines, f"{log.name} is empty"
+        for phone in labour.people.values():
+            assert phone not in lines, log.name
+            assert phone.removeprefix("+") not in lines, log.name
+        assert "The baby is here" not in lines, log.name
+
+
+def test_each_process_ends_by_itself_when_asked_under_load_and_nothing_is_lost(world: World) -> None:
+    labours = [world.plan("Grace") for _ in range(5)]
+    for labour in labours:
+        world.complete(labour)
+
+    for name in ("labour-relay", "notification-consumer", "notification-dispatcher", "notification-relay"):
+        assert world.stop(name) == 0, f"{name}: {world.settings.log(name).read_text()[-2000:]}"
+        world.start(name)
+
+    for labour in labours:
+        world.until_everyone_is_told(labour, COMPLETE)
+
+
+def test_a_parked_event_is_seen_and_freed_over_http_and_holds_nobody_else(world: World) -> None:
+    poisoned, healthy = world.plan("Grace"), world.plan("Alan")
+    world.until(lambda: not _unpublished(world), "all is published")
+    world.stop("labour-relay")
+    world.complete(poisoned)
+    world.complete(healthy)
+    world.sql(
+        "labour",
+        "UPDATE outbox SET topic = 'no.such.topic', attempts = 9 WHERE ordering_key = $1 AND topic = 'labour.completed'",
+        str(poisoned.id),
+    )
+    world.start("labour-relay")
+
+    operator = {"Authorization": f"Bearer {OPERATIONS_TOKEN}"}
+    world.until_everyone_is_told(healthy, COMPLETE)
+    parked: list[dict[str, str]] = []
+
+    def seen() -> bool:
+        answer = world.labour_api.get("/operations/outbox", params={"parked": True}, headers=operator)
+        parked[:] = answer.json()["items"]
+        return bool(parked)
+
+    world.until(seen, "it is parked")
+    assert world.texts(poisoned) == {"Grace": []}
+
+    world.sql("labour", "UPDATE outbox SET topic = 'labour.completed' WHERE topic = 'no.such.topic'")
+    world.labour_api.post(f"/operations/outbox/{parked[0]['event_id']}/retry", headers=operator).raise_for_status()
+    world.until_everyone_is_told(poisoned, COMPLETE)
+
+
+def _unpublished(world: World) -> bool:
+    return bool(world.sql("labour", "SELECT 1 FROM outbox WHERE published_at IS NULL"))

@@ -1,0 +1,238 @@
+"""A private world: every process of the system on ports of its own, driven over HTTP, looked into with SQL, killed by signal.
+
+The processes are those of `make up`, without the supervisor, so that a test decides when each lives and dies.
+"""
+
+import asyncio
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import httpx
+
+from fern.runtime.processes import Process, processes
+from fern.settings import OPERATIONS_TOKEN, PROJECT_ROOT, Settings
+from fern.topology import Declared, apply
+
+SERVICES = (
+    "labour-api",
+    "labour-relay",
+    "notification-api",
+    "notification-consumer",
+    "notification-dispatcher",
+    "notification-relay",
+)
+PATIENCE = 60.0  # seconds until a test gives up waiting; never what makes one pass
+_fictional = itertools.count()
+
+
+@dataclass
+class Labour:
+    id: UUID
+    people: dict[str, str] = field(default_factory=dict)  # name → phone
+
+
+class World:
+    """`bus` is None for the embedded emulator as a process, or the address of another one."""
+
+    def __init__(self, home: Path, urls: dict[str, str], bus: str | None) -> None:
+        self._urls, self._bus = urls, bus
+        self.settings = Settings(_free_port_base(), home)
+        self.settings.logs.mkdir(parents=True)
+        (home / "heartbeats").mkdir()
+        self._specs: dict[str, Process] = {process.name: process for process in processes(self.settings)}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.labour_api = httpx.Client(base_url=self.settings.url("labour-api"), timeout=20)
+        self.notification_api = httpx.Client(
+            base_url=self.settings.url("notification-api"),
+            headers={"Authorization": f"Bearer {OPERATIONS_TOKEN}"},
+            timeout=20,
+        )
+        self.phones = httpx.Client(base_url=self.settings.url("sms-sandbox"), timeout=20)
+
+    # Processes
+
+    def environment(self) -> dict[str, str]:
+        """Short times, so that a crash costs a test seconds; the ratios between them are those of production."""
+        return {
+            **os.environ,
+            **self.settings.environment(),
+            **{f"{service.upper()}_DATABASE_URL": url for service, url in self._urls.items()},
+            **({"PUBSUB_EMULATOR_HOST": self._bus} if self._bus else {}),
+            "SMS_LEASE_SECONDS": "3",
+            "SMS_TIMEOUT_SECONDS": "1.5",
+            "SMS_QUARANTINE_SECONDS": "2",
+            "SMS_ASK_SECONDS": "0.2",
+            "RELAY_POLL_SECONDS": "0.2",
+        }
+
+    def start(self, *names: str, crash_at: str | None = None) -> None:
+        """Returns when all are healthy; a process that is to crash may also be dead by then."""
+        for name in names:
+            self._spawn(name, crash_at)
+        for name in names:
+            spec = self._specs[name]
+            self.until(lambda: self.is_dead(name) or self._healthy(spec), f"{name} is healthy")  # noqa: B023
+            if self.is_dead(name) and not crash_at:
+                raise AssertionError(f"{name} died:\n{self.settings.log(name).read_text()[-3000:]}")
+
+    def _spawn(self, name: str, crash_at: str | None) -> None:
+        spec = self._specs[name]
+        environment = self.environment()
+        if spec.heartbeat:
+            spec.heartbeat.unlink(missing_ok=True)
+            environment["HEARTBEAT_FILE"] = str(spec.heartbeat)
+        if crash_at:
+            environment["FERN_CRASH_AT"] = crash_at
+        with self.settings.log(name).open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                spec.command, cwd=PROJECT_ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def _healthy(self, spec: Process) -> bool:
+        if spec.heartbeat:
+            return spec.heartbeat.exists()
+        try:
+            return httpx.get(str(spec.health_url), timeout=2).is_success
+        except httpx.TransportError:
+            return False
+
+    def is_dead(self, name: str) -> bool:
+        return self._running[name].poll() is not None
+
+    def kill(self, name: str) -> None:
+        self._running[name].kill()
+        self._running[name].wait(10)
+
+    def stop(self, name: str) -> int:
+        """As an orchestrator would; returns the exit code."""
+        self._running[name].send_signal(signal.SIGTERM)
+        return self._running[name].wait(20)
+
+    def start_all(self) -> None:
+        self.start("sms-sandbox", *([] if self._bus else ["pubsub"]))
+        os.environ["PUBSUB_EMULATOR_HOST"] = self.environment()["PUBSUB_EMULATOR_HOST"]
+        apply(Declared.load(), self.settings.environment()["PUBSUB_PROJECT_ID"])
+        self.start(*SERVICES)
+
+    def end(self) -> None:
+        for process in self._running.values():
+            process.kill()
+            process.wait(10)
+
+    # What people do
+
+    def plan(self, *names: str) -> Labour:
+        planned = self.labour_api.post("/api/v1/labours", json={"mother_name": "Ada"}).raise_for_status().json()
+        labour = Labour(UUID(planned["id"]))
+        for name in names:
+            self.subscribe(labour, name)
+        return labour
+
+    def subscribe(self, labour: Labour, name: str) -> str:
+        number = next(_fictional)
+        phone = f"+1{(202, 212, 312, 415, 617, 702, 808)[number // 100 % 7]}55501{number % 100:02}"
+        body = {"name": name, "phone": phone}
+        answer = self.labour_api.post(f"/api/v1/labours/{labour.id}/subscribers", json=body).raise_for_status()
+        labour.people[name] = phone
+        return str(answer.json()["id"])
+
+    def begin(self, labour: Labour) -> None:
+        self.labour_api.put(f"/api/v1/labours/{labour.id}/begin").raise_for_status()
+
+    def complete(self, labour: Labour) -> None:
+        self.labour_api.put(f"/api/v1/labours/{labour.id}/complete").raise_for_status()
+
+    # What can be seen
+
+    def texts(self, labour: Labour) -> dict[str, list[str]]:
+        """Every text that reached a phone of this labour, in alphabetical order, with its reference cut off."""
+        return {
+            name: sorted(
+                message["body"].rpartition(" #")[0]
+                for message in self.phones.get("/sandbox/messages", params={"to": phone}).json()["items"]
+            )
+            for name, phone in labour.people.items()
+        }
+
+    def sql(self, service: str, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        async def run() -> list[asyncpg.Record]:
+            connection = await asyncpg.connect(self._urls[service].replace("+asyncpg", ""))
+            try:
+                return list(await connection.fetch(query, *arguments))
+            finally:
+                await connection.close()
+
+        return asyncio.run(run())
+
+    def until(self, true: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
+        deadline = time.monotonic() + seconds
+        while not true():
+            assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+            time.sleep(0.05)
+
+    def until_everyone_is_told(self, labour: Labour, *texts: str) -> None:
+        """Everyone has exactly these texts, and the system is quiet about it: no more are on their way."""
+
+        def settled() -> bool:
+            states = self.sql("notification", "SELECT state FROM notification WHERE labour_id = $1", labour.id)
+            done = [row for row in states if row["state"] in ("SENT", "DELIVERED")]
+            return len(done) == len(states) == len(labour.people) * len(texts)
+
+        self.until(settled, "every message is settled")
+        assert self.texts(labour) == {name: sorted(texts) for name in labour.people}
+
+    def assert_nothing_lost_or_doubled(self, labour: Labour) -> None:
+        """From the committed row to the phone: outbox = published = claimed; one effect; news of every text."""
+        outbox = self.sql("labour", "SELECT event_id, published_at FROM outbox WHERE ordering_key = $1", str(labour.id))
+        assert all(row["published_at"] for row in outbox)
+        claims = self.sql(
+            "notification",
+            "SELECT event_id, status FROM processed_event WHERE event_id = ANY($1)",
+            [row["event_id"] for row in outbox],
+        )
+        assert Counter(row["event_id"] for row in claims) == Counter(row["event_id"] for row in outbox)
+        assert {row["status"] for row in claims} == {"COMPLETED"}
+        news = self.sql(
+            "notification",
+            "SELECT count(*) FROM outbox WHERE topic = 'notification.sent' AND ordering_key = $1",
+            str(labour.id),
+        )
+        assert news[0][0] == sum(len(texts) for texts in self.texts(labour).values())
+
+
+BEGUN = "Ada is in labour. We will tell you when the baby is here."
+COMPLETE = "The baby is here! Ada has given birth."
+
+
+@contextmanager
+def a_world(home: Path, urls: dict[str, str], bus: str | None = None) -> Iterator[World]:
+    world = World(home, urls, bus)
+    try:
+        world.start_all()
+        yield world
+    finally:
+        world.end()
+
+
+def _free_port_base() -> int:
+    """Ten ports in a row that nobody has at this moment."""
+    for base in range(20000 + os.getpid() % 1000 * 20, 60000, 10):
+        try:
+            for port in range(base, base + 10):
+                socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return base
+    raise AssertionError("no ten free ports in a row")
