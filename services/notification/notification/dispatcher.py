@@ -31,14 +31,15 @@ AFTER_RECORD = FaultPoint("dispatcher.after_record_before_commit", "the outcome 
 
 
 class RateLimit:
-    """At most `per_second` starts a second, in this process, with a burst of one second's worth."""
+    """At most `per_second` starts a second, in this process, with a burst of one second's worth, or of one."""
 
     def __init__(self, per_second: float) -> None:
-        self._per_second, self._tokens, self._at = per_second, per_second, time.monotonic()
+        self._per_second, self._burst = per_second, max(per_second, 1.0)
+        self._tokens, self._at = self._burst, time.monotonic()
 
     def available(self) -> int:
         now = time.monotonic()
-        self._tokens = min(self._per_second, self._tokens + (now - self._at) * self._per_second)
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_second)
         self._at = now
         return int(self._tokens)
 
@@ -134,7 +135,7 @@ class Dispatcher:
                 return
             except Exception as error:
                 # With the database away we still know the outcome: worth more than a question to the provider later.
-                if not is_passing(error) or time.monotonic() > lease.call_before + self._lease_seconds:
+                if not is_passing(error) or ledger.clock() > lease.call_before + self._lease_seconds:
                     log.error("outcome not recorded", notification_id=str(lease.id), error=type(error).__name__)
                     return
                 await asyncio.sleep(0.5)
@@ -142,7 +143,7 @@ class Dispatcher:
     async def _call(self, lease: Lease) -> SendOutcome:
         if lease.suppressed:
             return Refused(OPTED_OUT, "the person has opted out of messages")
-        if time.monotonic() > lease.call_before:
+        if ledger.clock() > lease.call_before:
             return NotSent("too late to call under this lease", 0.0)
         callback = f"{self._callback_url}?nid={lease.id}&attempt={lease.attempt}"
         return await self._provider.send(to=lease.phone, body=lease.body, status_callback=callback)
@@ -154,10 +155,10 @@ class Dispatcher:
                     ours = await ledger.settle_sent(uow, lease.id, sid=sid, attempt=lease.attempt)
                 case Refused(code, reason):
                     ours = await ledger.settle_failed(uow, lease.id, attempt=lease.attempt, reason=reason, code=code)
-                    if code == OPTED_OUT:
+                    if code == OPTED_OUT and not lease.suppressed:  # news from the provider, not our own
                         await ledger.suppress(uow.session, lease.phone)
                 case NotSent(reason, retry_in):
-                    pause = max(retry_in, delay(lease.attempt, base=1.0, cap=60.0)) if retry_in else 0.0
+                    pause = retry_in + delay(lease.attempt, base=1.0, cap=60.0) if retry_in else 0.0
                     ours = await ledger.put_back(uow, lease, retry_in=pause, why=reason)
                 case Misconfigured(reason):
                     ours = await ledger.put_back(uow, lease, retry_in=0.0, why=reason)
@@ -177,6 +178,8 @@ class Dispatcher:
     def _heed(self, outcome: SendOutcome) -> None:
         """Wrong credentials stop all sending, loudly; one message in a while tries whether they were mended."""
         if isinstance(outcome, Misconfigured):
+            if time.monotonic() < self._paused_until:
+                return  # said already, by another of the calls under way
             pause = self._trouble.next()
             self._paused_until = time.monotonic() + pause
             log.critical("sending stopped: check TWILIO_ACCOUNT_SID and TWILIO_AUTH_TOKEN", reason=outcome.reason,

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import (
     Column,
+    ColumnElement,
     DateTime,
     Integer,
     MetaData,
@@ -93,6 +94,9 @@ _EXPIRE = text("""
         LIMIT 1000 FOR UPDATE SKIP LOCKED)
 """)
 
+# Goes on while the machine sleeps, which `time.monotonic()` does not: a sender that wakes up must know that it is late.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 _UNSETTLED = (State.PENDING, State.SENDING, State.IN_DOUBT)
 
 
@@ -101,9 +105,14 @@ async def insert_pending(session: AsyncSession, notifications: Sequence[Notifica
     await session.execute(statement, [asdict(notification) for notification in notifications])
 
 
+def clock() -> float:
+    """Seconds, for deadlines within this process."""
+    return time.clock_gettime(_CLOCK)
+
+
 async def take(session: AsyncSession, *, limit: int, lease_seconds: float, call_within: float) -> list[Lease]:
     """Leases that end in the database after `lease_seconds`; a call may begin only within `call_within` of them."""
-    call_before = time.monotonic() + call_within  # before the statement: our clock may be early, never late
+    call_before = clock() + call_within  # before the statement: our clock may be early, never late
     rows = await session.execute(_TAKE, {"limit": limit, "lease_seconds": lease_seconds})
     return [Lease(**row, call_before=call_before) for row in rows.mappings()]
 
@@ -122,7 +131,7 @@ async def put_back(uow: UnitOfWork, lease: Lease, *, retry_in: float, why: str) 
         lease.attempt,
         (State.SENDING,),
         state=State.PENDING,
-        next_attempt_at=func.clock_timestamp() + func.make_interval(0, 0, 0, 0, 0, 0, retry_in),
+        next_attempt_at=_seconds_from_now(retry_in),
         failure=why,
     )
 
@@ -166,10 +175,10 @@ async def settle_failed(
     return await _step(uow, notification_id, attempt, start, state=State.FAILED, failure=reason, failure_code=code)
 
 
-async def send_again(uow: UnitOfWork, notification_id: UUID, *, attempt: int | None) -> bool:
-    """From doubt back to the queue: it is surely not there, or a person said so."""
+async def send_again(uow: UnitOfWork, notification_id: UUID, *, attempt: int | None, pause: float = 0.0) -> bool:
+    """From doubt back to the queue: it is surely not there, or a person or the policy said so."""
     return await _step(
-        uow, notification_id, attempt, (State.IN_DOUBT,), state=State.PENDING, next_attempt_at=func.clock_timestamp()
+        uow, notification_id, attempt, (State.IN_DOUBT,), state=State.PENDING, next_attempt_at=_seconds_from_now(pause)
     )
 
 
@@ -205,6 +214,10 @@ async def _step(
     if row is not None:
         _tell(uow, row)
     return row is not None
+
+
+def _seconds_from_now(seconds: float) -> ColumnElement[datetime]:
+    return func.clock_timestamp() + func.make_interval(0, 0, 0, 0, 0, 0, seconds)
 
 
 def _tell(uow: UnitOfWork, row: RowMapping) -> None:

@@ -49,7 +49,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to send a message, for one attempt, until `call_before` on this process's monotonic clock."""
+    """The right to send a message, for one attempt, until `call_before` on this process's clock."""
 
     id: UUID
     attempt: int

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from messaging.backoff import Backoff
+from messaging.backoff import Backoff, delay
 from messaging.database import is_passing
 from messaging.faults import FaultPoint
 from messaging.logs import get_logger
@@ -29,6 +29,9 @@ log = get_logger()
 AFTER_ASK = FaultPoint(
     "reconcile.after_ask_before_record", "the provider has said what became of it, the ledger is as before"
 )
+
+HOUR = 3600.0
+AT_ONCE = 50  # questions; side by side, so that a provider which hangs costs one timeout and not fifty
 
 # Taken for `ask_interval`, so that several reconcilers do not ask about the same message, and one that dies is replaced.
 _TAKE = text("""
@@ -96,12 +99,11 @@ class Reconciler:
                 log.warning("leases ran out", count=expired)
         async with self._units_of_work() as uow:
             rows = await uow.session.execute(
-                _TAKE, {"ask_interval": self._ask_interval, "quarantine": self._quarantine, "limit": 100}
+                _TAKE, {"ask_interval": self._ask_interval, "quarantine": self._quarantine, "limit": AT_ONCE}
             )
             doubtful = [Doubtful(**row) for row in rows.mappings()]
         settled = Settled()
-        for one in doubtful:
-            await self._settle(one, settled)
+        await asyncio.gather(*(self._settle(one, settled) for one in doubtful))
         return settled
 
     async def _settle(self, one: Doubtful, count: Settled) -> None:
@@ -119,7 +121,9 @@ class Reconciler:
                 count.found += 1
                 verdict = "found"
             elif policy is Policy.AT_LEAST_ONCE or (one.settled and policy is Policy.ASK):
-                await ledger.send_again(uow, one.id, attempt=one.attempt)
+                # Without a quarantine the waits grow, or a provider that shows nothing would have a phone ring without end.
+                pause = delay(one.attempt, base=self._ask_interval, cap=HOUR) if policy is Policy.AT_LEAST_ONCE else 0.0
+                await ledger.send_again(uow, one.id, attempt=one.attempt, pause=pause)
                 count.sent_again += 1
                 verdict = "absent: sending again"
             elif one.settled and policy is Policy.AT_MOST_ONCE:
