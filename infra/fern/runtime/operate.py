@@ -98,6 +98,7 @@ def _embedded_rows(settings: Settings) -> list[Row]:
 
 def _docker_rows(settings: Settings) -> list[Row]:
     """An engine tells neither pid nor restarts in its listing; a one-shot job that went well counts as healthy."""
+    long_running = {process.name for process in processes(settings)}
     return [
         Row(
             process=container["Service"],
@@ -106,7 +107,9 @@ def _docker_rows(settings: Settings) -> list[Row]:
             uptime_seconds=None,
             restarts=None,
             health="healthy"
-            if container["State"] == "exited" and container["ExitCode"] == 0
+            if container["Service"] not in long_running
+            and container["State"] == "exited"
+            and container["ExitCode"] == 0
             else container["Health"] or container["State"],
         )
         for container in docker.containers(settings)
