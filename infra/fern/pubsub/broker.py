@@ -106,9 +106,8 @@ class Broker:
             *self.catalog.reclaim_all(subscription),
         )
 
-    def expire(self) -> None:
-        """Forget messages that are older than their subscription's or topic's retention, and give free space back."""
-        moment = now()
+    def expire(self, moment: int) -> None:
+        """Forget messages that at this moment are older than their retention, and give free space back."""
         changes: list[sql.Statement] = []
         for subscription in self.catalog.subscriptions.values():
             oldest = moment - int(seconds(subscription.config.message_retention_duration) * 1e6)

@@ -14,6 +14,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from fern.pubsub.broker import Broker
+from fern.pubsub.catalog import now
 from fern.pubsub.errors import DataFolderCorrupt, PortInUse
 from fern.pubsub.http_port import HttpPort
 from fern.pubsub.publisher import Publisher
@@ -78,4 +79,4 @@ def _load(store: Store) -> Broker:
 async def _keep_house(broker: Broker) -> None:
     while True:
         await asyncio.sleep(HOUSEKEEPING_SECONDS)
-        broker.expire()
+        broker.expire(now())

@@ -13,7 +13,7 @@ import queue
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,13 +52,13 @@ class Store:
 
     # ── before the writer starts ──
 
-    def rows(self, query: str) -> Iterator[Any]:
-        yield from self._database.execute(query)
+    def rows(self, query: str) -> list[Any]:
+        return self._database.execute(query).fetchall()
 
-    def held_batches(self) -> Iterator[Batch]:
+    def held_batches(self) -> list[Batch]:
         """Those that some subscription still holds a message of."""
         held = "EXISTS (SELECT 1 FROM backlog WHERE backlog.message BETWEEN batch.id AND batch.last)"
-        yield from map(_batch, self._database.execute(f"{_BATCHES} WHERE {held}"))
+        return [_batch(row) for row in self._database.execute(f"{_BATCHES} WHERE {held}")]
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -167,17 +167,17 @@ def _lock(data_dir: Path) -> int:
 def _open(path: Path, advice: str) -> sqlite3.Connection:
     if not path.exists():
         _create(path)
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     try:
-        database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
         problem = _problem(database)
         if problem is None:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
             database.execute("PRAGMA journal_size_limit = 67108864")
             return database
-        database.close()
     except sqlite3.DatabaseError as error:
         problem = str(error)
+    database.close()
     raise DataFolderCorrupt(f"{path} is damaged or not a Pub/Sub emulator's database: {problem}. {advice}")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from fern.pubsub import google
+from fern.pubsub.process import started
 from fern.pubsub.server import Running, running
 
 from .parts import Bus
@@ -25,6 +26,13 @@ async def emulator(tmp_path: Path) -> AsyncIterator[Running]:
     """Ours, alone in this test."""
     async with running(tmp_path / "pubsub") as embedded:
         yield embedded
+
+
+@pytest.fixture
+def emulator_process(tmp_path: Path) -> Iterator[str]:
+    """Ours as a process of its own, for clients that have no event loop."""
+    with started(tmp_path / "pubsub") as process:
+        yield process.target
 
 
 @pytest.fixture

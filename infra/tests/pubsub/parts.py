@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from google.api_core.exceptions import DeadlineExceeded, GoogleAPICallError
@@ -129,7 +129,7 @@ class Stream:
             self._responses.put_nowait(response)
 
     async def _outgoing(self) -> AsyncIterator[StreamingPullRequest]:
-        while request := await self._requests.get():
+        while (request := await self._requests.get()) is not None:  # an empty request is falsy
             yield request
 
     def send(self, **fields: Any) -> None:
@@ -152,6 +152,10 @@ class Stream:
         except TimeoutError:
             pass
         return received
+
+    async def response(self) -> StreamingPullResponse:
+        async with asyncio.timeout(8):
+            return await self._responses.get()
 
     async def end(self) -> None:
         """Raises the status that the stream ends with, unless that is OK."""
@@ -176,3 +180,9 @@ async def refusal(call: Awaitable[Any]) -> StatusCode | None:
         code: StatusCode | None = error.grpc_status_code
         return code
     return None
+
+
+async def until(condition: Callable[[], bool], within: float = 10) -> None:
+    async with asyncio.timeout(within):
+        while not condition():  # noqa: ASYNC110 (what it waits for has no event)
+            await asyncio.sleep(0.01)
