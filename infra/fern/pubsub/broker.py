@@ -83,7 +83,7 @@ class Broker:
 
     def acknowledge(self, subscription: Subscription, ack_ids: Sequence[str]) -> tuple[Awaitable[None], list[str]]:
         """Returns when it is on disk, and the ack ids that came too late."""
-        if self.faults.active:
+        if self.faults.active and not subscription.exactly_once:
             topic = subscription.config.topic
             ack_ids = [ack_id for ack_id in ack_ids if not self.faults.strikes("forget-acks", topic)]
         done, stale = subscription.ack(ack_ids)

@@ -1,7 +1,8 @@
 """Faults: what the service may do on its worst day, switched on and off while the emulator runs.
 
 Each has a `rate` (a probability from 0 to 1, default 1) and an optional `topic` (its id or full name; default every topic). They
-stay inside what the service promises: an exactly-once subscription is never sent a copy, an ordering key is never shuffled.
+stay inside what the service promises: exactly-once subscriptions are sent no copies and their acks count, and no ordering key is
+shuffled.
 """
 
 import asyncio

@@ -114,7 +114,7 @@ class Store:
                 for job in group:
                     for text, parameters in job.statements:
                         job.rows = self._database.execute(text, parameters).fetchall()
-        except sqlite3.Error as error:
+        except Exception as error:  # whatever it is, it goes to those who wait, and the thread lives on
             return error
         return None
 

@@ -100,7 +100,8 @@ class Subscriber:
         consumer = Consumer(subscription.config.ack_deadline_seconds, max_messages=request.max_messages)
         subscription.join(consumer)
         try:
-            batch = await asyncio.wait_for(consumer.next_batch(), 0 if request.return_immediately else max(patience, 0))
+            async with asyncio.timeout(max(patience, 0)):
+                batch = await consumer.next_batch() if consumer.batch or not request.return_immediately else []
         except TimeoutError:
             batch = []
         finally:

@@ -55,6 +55,16 @@ async def bus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, t
                 yield own
 
 
+@pytest.fixture
+async def buses(ours: Bus, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Bus]]:
+    """Both at once, for cases that only wait."""
+    if JAR is None:
+        yield [ours]
+    else:
+        async for googles in _connected(request.getfixturevalue("googles_target"), True, monkeypatch):
+            yield [ours, googles]
+
+
 async def _connected(target: str, is_google: bool, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bus]:
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", target)
     bus = Bus(target, is_google)

@@ -12,7 +12,7 @@ from google.api_core.exceptions import InvalidArgument
 from google.cloud import pubsub_v1
 from google.cloud.pubsub_v1.subscriber.exceptions import AcknowledgeStatus
 from google.cloud.pubsub_v1.subscriber.message import Message
-from google.pubsub_v1.types import PubsubMessage, StreamingPullResponse
+from google.pubsub_v1.types import PubsubMessage, PullRequest, StreamingPullResponse
 from grpc import StatusCode
 
 from fern.pubsub import wire
@@ -28,6 +28,19 @@ async def test_an_unknown_method_is_unimplemented(emulator: Running) -> None:
             await call(b"")
 
     assert refused.value.code() is StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.filterwarnings("ignore:The return_immediately flag is deprecated")
+async def test_a_pull_that_must_not_wait_takes_what_is_there(ours: Bus) -> None:
+    topic, subscription = await ours.pair()
+    request = PullRequest(subscription=subscription, max_messages=5, return_immediately=True)
+
+    empty = await ours.subscriber.pull(request=request)
+    await ours.publish(topic, "there")
+    full = await ours.subscriber.pull(request=request)
+
+    assert list(empty.received_messages) == []
+    assert texts(list(full.received_messages)) == ["there"]
 
 
 async def test_a_stream_confirms_acks_and_extensions_with_exactly_once(ours: Bus) -> None:
