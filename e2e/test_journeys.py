@@ -4,7 +4,6 @@ import pytest
 
 from conftest import BUSES
 from e2e.world import BEGUN, COMPLETE, World
-from fern.settings import OPERATIONS_TOKEN
 
 
 @pytest.fixture(params=["world" if bus == "embedded" else "google_world" for bus in BUSES])
@@ -79,7 +78,7 @@ def test_each_process_ends_by_itself_when_asked_under_load_and_nothing_is_lost(w
         world.until_everyone_is_told(labour, COMPLETE)
 
 
-def test_a_parked_event_is_seen_and_freed_over_http_and_holds_nobody_else(world: World) -> None:
+def test_a_parked_event_is_seen_and_freed_with_one_command_and_holds_nobody_else(world: World) -> None:
     poisoned, healthy = world.plan("Grace"), world.plan("Alan")
     world.until(lambda: not _unpublished(world), "all is published")
     world.stop("labour-relay")
@@ -92,21 +91,30 @@ def test_a_parked_event_is_seen_and_freed_over_http_and_holds_nobody_else(world:
     )
     world.start("labour-relay")
 
-    operator = {"Authorization": f"Bearer {OPERATIONS_TOKEN}"}
     world.until_everyone_is_told(healthy, COMPLETE)
-    parked: list[dict[str, str]] = []
-
-    def seen() -> bool:
-        answer = world.labour_api.get("/operations/outbox", params={"parked": True}, headers=operator)
-        parked[:] = answer.json()["items"]
-        return bool(parked)
-
-    world.until(seen, "it is parked")
+    world.until(lambda: bool(world.fern("outbox", "ls", "--parked")["items"]), "it is parked")
+    [parked] = world.fern("outbox", "ls", "--parked")["items"]
     assert world.texts(poisoned) == {"Grace": []}
 
     world.sql("labour", "UPDATE outbox SET topic = 'labour.completed' WHERE topic = 'no.such.topic'")
-    world.labour_api.post(f"/operations/outbox/{parked[0]['event_id']}/retry", headers=operator).raise_for_status()
+    world.fern("outbox", "retry", parked["event_id"])
     world.until_everyone_is_told(poisoned, COMPLETE)
+
+
+def test_an_unwanted_event_is_discarded_with_one_command_and_its_labour_goes_on(world: World) -> None:
+    labour = world.plan("Grace")
+    world.until(lambda: not _unpublished(world), "all is published")
+    world.stop("labour-relay")
+    world.begin(labour)
+    world.complete(labour)
+    [begun] = [
+        row for row in world.fern("outbox", "ls", f"--labour={labour.id}")["items"] if row["type"] == "labour.begun"
+    ]
+
+    world.fern("outbox", "discard", begun["event_id"])
+    world.start("labour-relay")
+
+    world.until_everyone_is_told(labour, COMPLETE)
 
 
 def _unpublished(world: World) -> bool:

@@ -5,10 +5,12 @@ The processes are those of `make up`, without the supervisor, so that a test dec
 
 import asyncio
 import itertools
+import json
 import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -175,6 +177,14 @@ class World:
                 await connection.close()
 
         return asyncio.run(run())
+
+    def fern(self, *arguments: str) -> Any:
+        """The command as people use it; its JSON where it lists something."""
+        listing = ["--json"] if "ls" in arguments else []
+        command = [str(Path(sys.executable).with_name("fern")), *arguments, *listing]
+        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout) if listing else done.stdout
 
     def until(self, true: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
         deadline = time.monotonic() + seconds

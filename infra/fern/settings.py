@@ -119,6 +119,7 @@ class Settings:
             "TWILIO_FROM": "+15005550006",
             "TWILIO_BASE_URL": self.url("sms-sandbox"),
             "PUBLIC_URL": self.url("notification-api"),
+            "SMS_INBOUND_URL": self.url("notification-api") + "/webhooks/twilio/inbound",
             "OPERATIONS_TOKEN": OPERATIONS_TOKEN,
         }
 

@@ -20,6 +20,9 @@ from fern.runtime.processes import processes
 from fern.runtime.progress import Progress, make_console
 from fern.settings import Settings
 
+# All that a run leaves in its home; `reset` deletes nothing where it finds anything else.
+OURS = ("heartbeats", "logs", "postgres", "pubsub", "running.json", "sms", "supervisor")
+
 
 @click.command()
 def down() -> None:
@@ -35,6 +38,12 @@ def reset(yes: bool) -> None:
     settings = Settings.load()
     if not yes:
         click.confirm(f"Delete everything in {settings.home} and start over?", abort=True)
+    found = [path.name for path in settings.home.iterdir()] if settings.home.exists() else []
+    if foreign := [name for name in found if not name.startswith(OURS)]:
+        raise FernError(
+            f"{settings.home} has things in it that are not ours ({', '.join(sorted(foreign)[:3])}); nothing was deleted.",
+            command=f"ls {settings.home}",
+        )
     _down(settings, delete_data=True)
     if settings.home.exists():
         shutil.rmtree(settings.home)
