@@ -25,8 +25,14 @@ _REASONS = {
 }
 
 
-async def apply_status(uow: UnitOfWork, notification_id: UUID, *, sid: str, status: str, code: int | None) -> bool:
-    """True if it changed anything."""
+async def apply_status(
+    uow: UnitOfWork, notification_id: UUID, *, sid: str, status: str, code: int | None, attempt: int | None
+) -> bool:
+    """True if it changed anything.
+
+    That a message got through counts, whichever attempt it was: the person has it. That one did not counts only for the
+    attempt and the message it is about: another may be under way, or have arrived.
+    """
     match status:
         case "accepted" | "queued" | "sending" | "sent":
             return await ledger.settle_sent(uow, notification_id, sid=sid)
@@ -35,8 +41,8 @@ async def apply_status(uow: UnitOfWork, notification_id: UUID, *, sid: str, stat
             return await ledger.settle_delivered(uow, notification_id)
         case "undelivered" | "failed":
             reason = _REASONS.get(code or 0, f"the network did not deliver it (error {code or 'unknown'})")
-            await ledger.settle_sent(uow, notification_id, sid=sid)
-            return await ledger.settle_undelivered(uow, notification_id, reason=reason, code=code)
+            await ledger.settle_sent(uow, notification_id, sid=sid, attempt=attempt)
+            return await ledger.settle_undelivered(uow, notification_id, sid=sid, reason=reason, code=code)
         case _:
             log.warning("unknown message status", notification_id=str(notification_id), status=status)
             return False

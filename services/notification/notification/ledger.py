@@ -188,9 +188,19 @@ async def settle_delivered(uow: UnitOfWork, notification_id: UUID) -> bool:
     )
 
 
-async def settle_undelivered(uow: UnitOfWork, notification_id: UUID, *, reason: str, code: int | None) -> bool:
+async def settle_undelivered(
+    uow: UnitOfWork, notification_id: UUID, *, sid: str, reason: str, code: int | None
+) -> bool:
+    """Only for the message that the row knows, or if a person declared it sent and it knows none."""
     return await _step(
-        uow, notification_id, None, (State.SENT,), state=State.UNDELIVERED, failure=reason, failure_code=code
+        uow,
+        notification_id,
+        None,
+        (State.SENT,),
+        (ledger.c.sid == sid) | ledger.c.sid.is_(None),
+        state=State.UNDELIVERED,
+        failure=reason,
+        failure_code=code,
     )
 
 
@@ -203,13 +213,18 @@ async def unsuppress(session: AsyncSession, phone: str) -> None:
 
 
 async def _step(
-    uow: UnitOfWork, notification_id: UUID, attempt: int | None, start: tuple[State, ...], **values: Any
+    uow: UnitOfWork,
+    notification_id: UUID,
+    attempt: int | None,
+    start: tuple[State, ...],
+    *conditions: ColumnElement[bool],
+    **values: Any,
 ) -> bool:
     """False when the row was not where this step starts from: somebody else was first."""
-    condition = (ledger.c.id == notification_id) & ledger.c.state.in_(start)
+    step = update(ledger).where(ledger.c.id == notification_id, ledger.c.state.in_(start), *conditions)
     if attempt is not None:
-        condition &= ledger.c.attempt == attempt
-    result = await uow.session.execute(update(ledger).where(condition).values(**values).returning(ledger))
+        step = step.where(ledger.c.attempt == attempt)
+    result = await uow.session.execute(step.values(**values).returning(ledger))
     row = result.mappings().one_or_none()
     if row is not None:
         _tell(uow, row)

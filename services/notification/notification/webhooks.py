@@ -28,6 +28,7 @@ class TwilioController(Controller):
         settings: NamedDependency[Settings],
         units_of_work: NamedDependency[UnitsOfWork],
         nid: FromQuery[UUID],
+        attempt: FromQuery[int | None] = None,
     ) -> None:
         form = await _signed_form(request, settings)
         code = form.get("ErrorCode", "")
@@ -38,6 +39,7 @@ class TwilioController(Controller):
                 sid=form.get("MessageSid", ""),
                 status=form.get("MessageStatus", ""),
                 code=int(code) if code.isdigit() else None,
+                attempt=attempt,
             )
         log.info("status callback", notification_id=str(nid), status=form.get("MessageStatus"), changed=changed)
 

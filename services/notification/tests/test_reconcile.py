@@ -250,7 +250,7 @@ async def test_a_callback_is_proof_from_every_unsettled_state(office: PostOffice
 
     (sid,) = office.texts(one)
     async with office.units() as uow:
-        assert await callbacks.apply_status(uow, one.id, sid=sid, status="sent", code=None)
+        assert await callbacks.apply_status(uow, one.id, sid=sid, status="sent", code=None, attempt=1)
 
     row = await office.row(one.id)
     assert (row["state"], row["sid"]) == ("SENT", sid)
