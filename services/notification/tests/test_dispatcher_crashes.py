@@ -1,0 +1,201 @@
+"""Crash the dispatcher at every fault point, with every fault of the provider; start it again; each person has one text.
+
+First inside this process, where a crash is an exception that nothing catches and after which the dead one passes no further
+point; then for real, with a process that kills itself.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from conftest import fresh_database, units_of_work
+from fern.postgres import TemporaryServer
+from fern.sms.faults import KINDS
+from messaging.database import create_engine
+from messaging.faults import POINTS
+
+from .sms_parts import ACCOUNT, SENDER, TOKEN, PostOffice, eventually, notification, post_office
+
+CRASH_POINTS = sorted(name for name in POINTS if name.startswith(("dispatcher.", "reconcile.")))
+
+# Everything that can happen to a create or a list; what only concerns callbacks and delivery does not matter here.
+FAULTS = sorted(name for name in KINDS if not name.startswith("callbacks-") and name != "undelivered")
+
+# Seconds. Nothing here decides whether a test passes as long as a message is hidden for less than the quarantine.
+TIMEOUT, LEASE, HIDDEN, QUARANTINE = 0.5, 1.2, 0.2, 1.5
+
+
+class Crash(BaseException):
+    """Not an Exception: no code may handle the end of its own process."""
+
+
+@dataclass(eq=False)
+class Life:
+    """One process from start to crash. The tasks of a dead one end at the next fault point that they come to."""
+
+    crash_at: str | None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+_life: ContextVar[Life] = ContextVar("life")
+
+
+@pytest.fixture(autouse=True)
+def armed() -> Iterator[None]:
+    for name in CRASH_POINTS:
+
+        async def crash(name: str = name) -> None:
+            life = _life.get()
+            if life.crash_at == name:
+                life.ended.set()
+            if life.ended.is_set():
+                raise Crash
+
+        POINTS[name].arm(crash)
+    yield
+    for name in CRASH_POINTS:
+        POINTS[name].disarm()
+
+
+async def live(office: PostOffice, life: Life) -> None:
+    """Runs a dispatcher process until it crashes or, if it does not, until everything is settled."""
+    _life.set(life)  # seen by the tasks below, and only by them: each process of the test has a context of its own
+    stop = asyncio.Event()
+    sender = office.dispatcher(lease_seconds=LEASE, call_within=(LEASE - TIMEOUT) / 2)
+    reconciler = office.reconciler(quarantine=QUARANTINE, ask_interval=0.1)
+    work = [asyncio.create_task(sender.run(stop)), asyncio.create_task(reconciler.run(stop))]
+    quiet = asyncio.create_task(eventually(lambda: unsettled(office), lambda count: count == 0))
+    ended = asyncio.create_task(life.ended.wait())
+    try:
+        await asyncio.wait([quiet, ended], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (*work, quiet, ended):
+            task.cancel()
+        results = await asyncio.gather(*work, quiet, ended, return_exceptions=True)
+    unexpected = [result for result in results if isinstance(result, Exception)]
+    assert not unexpected, unexpected
+
+
+async def unsettled(office: PostOffice) -> int:
+    async with office.units() as uow:
+        count = await uow.session.scalar(
+            text("SELECT count(*) FROM notification WHERE state IN ('PENDING', 'SENDING', 'IN_DOUBT')")
+        )
+    return int(count or 0) + (office.sms.sandbox.store.next_step_at() is not None)
+
+
+def set_faults(office: PostOffice, fault: str) -> None:
+    """Two of the three messages meet the fault, the third loses its answer: so there is always something to ask about."""
+    seconds = (
+        {"seconds": 2 * TIMEOUT}
+        if fault == "slow"
+        else {"seconds": HIDDEN}
+        if "seconds" in KINDS[fault].parameters
+        else {}
+    )
+    office.fault(fault, times=2, **seconds)
+    if fault == "list-lag":
+        office.fault("reply-lost", times=3)  # a list matters only to what is in doubt
+    elif fault != "reply-lost":
+        office.fault("reply-lost", times=1)
+
+
+@contextlib.asynccontextmanager
+async def fresh_office(server: TemporaryServer, data_dir: Path) -> AsyncIterator[PostOffice]:
+    engine = create_engine(await fresh_database(server, "notification"), process="test", pool_size=10)
+    try:
+        async with post_office(units_of_work(engine, "notification"), data_dir, timeout=TIMEOUT) as office:
+            yield office
+    finally:
+        await engine.dispose()
+
+
+async def crash_and_recover(server: TemporaryServer, data_dir: Path, point: str, fault: str) -> list[str]:
+    """What is wrong afterwards; nothing, if all is well."""
+    async with fresh_office(server, data_dir) as office:
+        everyone = [notification(f"+1202555{number:04}") for number in range(100, 103)]
+        await office.post(*everyone)
+        set_faults(office, fault)
+
+        first = Life(crash_at=point)
+        await asyncio.create_task(live(office, first))
+        await asyncio.create_task(live(office, Life(crash_at=None)))
+
+        problems = [] if first.ended.is_set() else [f"{fault}: never came to {point}"]
+        for one in everyone:
+            state, news, texts = await office.state(one.id), await office.news(one.id), len(office.texts(one))
+            told = {"SENT": (1, ["notification.sent"]), "FAILED": (0, ["notification.failed"])}.get(state)
+            if (texts, news) != told or (state == "FAILED" and fault != "refused"):
+                problems.append(f"{fault}: {state}, {texts} texts, {news}")
+        return problems
+
+
+@pytest.mark.parametrize("point", CRASH_POINTS)
+async def test_each_person_has_one_text_after_a_crash_here_whatever_the_provider_did(
+    postgres: TemporaryServer, tmp_path: Path, point: str
+) -> None:
+    found = await asyncio.gather(*(crash_and_recover(postgres, tmp_path / fault, point, fault) for fault in FAULTS))
+
+    assert [problem for problems in found for problem in problems] == []
+
+
+# For real
+
+
+async def test_each_person_has_one_text_after_the_process_was_killed_at_each_point(
+    postgres: TemporaryServer, tmp_path: Path
+) -> None:
+    found = await asyncio.gather(*(kill_and_restart(postgres, tmp_path / point, point) for point in CRASH_POINTS))
+
+    assert dict(zip(CRASH_POINTS, found, strict=True)) == {point: Counter({("SENT", 1): 3}) for point in CRASH_POINTS}
+
+
+async def kill_and_restart(server: TemporaryServer, data_dir: Path, point: str) -> Counter[tuple[str, int]]:
+    url = await fresh_database(server, "notification")
+    engine = create_engine(url, process="test", pool_size=2)
+    async with post_office(units_of_work(engine, "notification"), data_dir) as office:
+        everyone = [notification(f"+1202555{number:04}") for number in range(100, 103)]
+        await office.post(*everyone)
+        office.fault("reply-lost", times=2)
+        environment = {
+            **os.environ,
+            "FERN_MODE": "local",
+            "NOTIFICATION_DATABASE_URL": url,
+            "TWILIO_BASE_URL": office.sms.url,
+            "TWILIO_ACCOUNT_SID": ACCOUNT,
+            "TWILIO_AUTH_TOKEN": TOKEN,
+            "TWILIO_FROM": SENDER,
+            "SMS_TIMEOUT_SECONDS": "1",
+            "SMS_LEASE_SECONDS": "2",
+            "SMS_QUARANTINE_SECONDS": "2",
+            "SMS_ASK_SECONDS": "0.2",
+        }
+        async with dispatcher_process(environment | {"FERN_CRASH_AT": point}) as doomed:
+            assert await asyncio.wait_for(doomed.wait(), 60) == -9
+        async with dispatcher_process(environment):
+            await eventually(lambda: unsettled(office), lambda count: count == 0)
+        outcome = Counter([(await office.state(one.id), len(office.texts(one))) for one in everyone])
+    await engine.dispose()
+    return outcome
+
+
+@contextlib.asynccontextmanager
+async def dispatcher_process(environment: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "notification", "dispatcher"), env=environment, stdout=asyncio.subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await asyncio.wait_for(process.wait(), 20)
