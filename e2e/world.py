@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ import httpx
 from fern.runtime.processes import Process, processes
 from fern.settings import OPERATIONS_TOKEN, PROJECT_ROOT, Settings
 from fern.topology import Declared, apply
+from tests.runtime.ports import free_port_base
 
 SERVICES = (
     "labour-api",
@@ -50,7 +50,7 @@ class World:
 
     def __init__(self, home: Path, urls: dict[str, str], bus: str | None) -> None:
         self._urls, self._bus = urls, bus
-        self.settings = Settings(_free_port_base(), home)
+        self.settings = Settings(free_port_base(), home)
         self.settings.logs.mkdir(parents=True)
         (home / "heartbeats").mkdir()
         self._specs: dict[str, Process] = {process.name: process for process in processes(self.settings)}
@@ -234,15 +234,3 @@ def a_world(home: Path, urls: dict[str, str], bus: str | None = None) -> Iterato
         yield world
     finally:
         world.end()
-
-
-def _free_port_base() -> int:
-    """Ten ports in a row that nobody has at this moment."""
-    for base in range(20000 + os.getpid() % 1000 * 20, 60000, 10):
-        try:
-            for port in range(base, base + 10):
-                socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return base
-    raise AssertionError("no ten free ports in a row")
