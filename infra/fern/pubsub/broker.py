@@ -23,9 +23,6 @@ from fern.pubsub.store import Store
 from fern.pubsub.subscription import Subscription
 from fern.pubsub.wire import PublishRequest, Raw
 
-Routes = list[tuple[Subscription, list[Message]]]
-"""Which subscription gets which messages."""
-
 
 class Broker:
     """Implements `subscription.Keeper`."""
@@ -52,32 +49,31 @@ class Broker:
             if count:
                 failures.setdefault(subscription_id, {})[message_id] = count
         for subscription in self.catalog.subscriptions.values():
-            subscription.enqueue(owed.get(subscription.id, ()), failures.get(subscription.id))
+            subscription.enqueue(owed.get(subscription.id, ()), failures.get(subscription.id, {}))
 
     # ── messages come in ──
 
     async def publish(self, topic: Topic, request: Raw) -> list[str]:
         """Returns the message ids once the messages are on disk."""
         batch = self._batch(topic, request)
-        messages = batch.messages()
-        await self._keep(batch, _routes(topic, messages), retain=topic.retention > 0)
-        return [str(message.id) for message in messages]
+        await self._keep(batch, topic)
+        return list(map(str, batch.ids))
 
     def _batch(self, topic: Topic, request: Raw) -> Batch:
         batch = Batch(self._next_message_id, topic.id, now(), request)
         self._next_message_id += len(request.messages)
         return batch
 
-    async def _keep(self, batch: Batch, routes: Routes, retain: bool, *more: sql.Statement) -> None:
-        changes = list(more)
-        if retain or any(wanted for _, wanted in routes):
-            changes.append(sql.keep(batch))
-            changes += [sql.owe(s.id, [message.id for message in wanted]) for s, wanted in routes if wanted]
-        if changes:
-            await self._store.submit(*changes)
-        for subscription, wanted in routes:
+    async def _keep(self, batch: Batch, topic: Topic, *more: sql.Statement) -> None:
+        """Store it, with `more` in the same change, and then let the subscriptions have it."""
+        routes = [(subscription, subscription.choose(batch)) for subscription in topic.subscriptions]
+        owed = [sql.owe(subscription.id, _ids(chosen)) for subscription, chosen in routes if chosen]
+        kept = [sql.keep(batch)] if owed or topic.retention else []
+        if kept or more:
+            await self._store.submit(*kept, *owed, *more)
+        for subscription, chosen in routes:
             if self.catalog.subscriptions.get(subscription.name) is subscription and not subscription.config.detached:
-                subscription.enqueue(wanted)
+                subscription.enqueue(chosen)
 
     # ── messages are settled ──
 
@@ -98,7 +94,7 @@ class Broker:
     async def seek(self, subscription: Subscription, since: int) -> None:
         """Ack everything from before `since` (in microseconds), and bring back everything after it that is still kept."""
         batches = await self._store.retained(subscription.topic_id, since)
-        wanted = [message for batch in batches for message in _matching(subscription, batch.messages())]
+        wanted = [message for batch in batches for message in _unpacked(subscription.choose(batch))]
         subscription.reset(wanted)
         await self._store.submit(
             sql.owe_nothing(subscription.id),
@@ -111,9 +107,7 @@ class Broker:
         changes: list[sql.Statement] = []
         for subscription in self.catalog.subscriptions.values():
             oldest = moment - int(seconds(subscription.config.message_retention_duration) * 1e6)
-            pending = [delivery.message for delivery in subscription.pending.values()]
-            if old := [message for message in pending if message.batch.published_at < oldest]:
-                subscription.drop(old)
+            if old := subscription.drop_older(oldest):
                 changes += self._settle(subscription, old)
         changes += [
             sql.reclaim_topic(t.id, moment - int(t.retention * 1e6))
@@ -144,7 +138,7 @@ class Broker:
         batch = self._batch(topic, request)
         settled = self._settle(subscription, [delivery.message])
         # Both in one change: it is never in neither place, nor for good in both.
-        self._run(self._keep(batch, _routes(topic, batch.messages()), topic.retention > 0, *settled))
+        self._run(self._keep(batch, topic, *settled))
         return True
 
     def remember_failures(self, subscription: Subscription, delivery: Delivery) -> None:
@@ -166,11 +160,9 @@ class Broker:
         await self._store.submit(*sql.put_faults({name: fault.to_json() for name, fault in on.items()}))
 
 
-def _routes(topic: Topic, messages: list[Message]) -> Routes:
-    return [(subscription, _matching(subscription, messages)) for subscription in topic.subscriptions]
+def _ids(chosen: Batch | list[Message]) -> list[int]:
+    return list(chosen.ids) if isinstance(chosen, Batch) else [message.id for message in chosen]
 
 
-def _matching(subscription: Subscription, messages: list[Message]) -> list[Message]:
-    if subscription.filter.everything:
-        return messages
-    return [message for message in messages if subscription.filter.matches(message.raw.attributes)]
+def _unpacked(chosen: Batch | list[Message]) -> list[Message]:
+    return chosen.messages() if isinstance(chosen, Batch) else chosen

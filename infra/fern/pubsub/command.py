@@ -61,7 +61,7 @@ def serve(host: str, port: int, http_port: int, data_dir: Path) -> None:
                 data_dir=str(data_dir),
                 topics=len(broker.catalog.topics),
                 subscriptions=len(broker.catalog.subscriptions),
-                unacked=sum(len(subscription.pending) for subscription in broker.catalog.subscriptions.values()),
+                unacked=sum(subscription.unacked for subscription in broker.catalog.subscriptions.values()),
             )
             if broker.faults.active:
                 on = {fault: settings.to_json() for fault, settings in broker.faults.on.items()}

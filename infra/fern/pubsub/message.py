@@ -23,8 +23,12 @@ class Batch:
         """Microseconds since the epoch."""
         self.request: Final = request
 
+    @property
+    def ids(self) -> range:
+        return range(self.id, self.id + len(self.request.messages))
+
     def messages(self) -> list[Message]:
-        return [Message(self, message_id, raw) for message_id, raw in enumerate(self.request.messages, self.id)]
+        return [Message(self, message_id, raw) for message_id, raw in zip(self.ids, self.request.messages, strict=True)]
 
 
 class Message:
@@ -68,6 +72,30 @@ class Delivery:
     def size(self) -> int:
         """In bytes."""
         return int(self.message.raw.ByteSize())
+
+
+class Run:
+    """A batch that nobody has looked into yet: it is unpacked only as it is handed out, so that a publish costs little."""
+
+    __slots__ = ("_next", "batch")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch: Final = batch
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self.batch.request.messages) - self._next
+
+    def hand_out(self, messages: int, size: int) -> list[Delivery]:
+        """As many as fit into both limits, and at least one."""
+        batch, taken = self.batch, []
+        while self and messages > 0 and size > 0:
+            delivery = Delivery(Message(batch, batch.id + self._next, batch.request.messages[self._next]))
+            taken.append(delivery)
+            self._next += 1
+            messages -= 1
+            size -= delivery.size
+        return taken
 
 
 class Lane:

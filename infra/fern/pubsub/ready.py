@@ -1,19 +1,19 @@
-"""What a subscription can hand out now: single messages, and the ordering keys whose turn it is."""
+"""What a subscription can hand out now: messages, whole publishes, and the ordering keys whose turn it is."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
-from collections.abc import Iterable
 
-from fern.pubsub.message import Delivery, Lane
+from fern.pubsub.message import Delivery, Lane, Run
 
 
 class Ready:
     """First come, first served; a message that comes back queues up again, so that one bad message cannot starve the others."""
 
     def __init__(self) -> None:
-        self.queue: deque[Delivery | Lane] = deque()
+        self.queue: deque[Delivery | Run | Lane] = deque()
         self._lanes: dict[str, Lane] = {}
 
     def __bool__(self) -> bool:
@@ -23,9 +23,17 @@ class Ready:
         self.queue.clear()
         self._lanes.clear()
 
-    def extend(self, deliveries: Iterable[Delivery]) -> None:
-        """Many at once, none of them with a lane."""
+    def runs(self) -> list[Run]:
+        return [entry for entry in self.queue if isinstance(entry, Run)]
+
+    def unpack(self) -> list[Delivery]:
+        """Take every run apart, for those who need to see single messages. Returns the new ones."""
+        deliveries = []
+        for run in self.runs():
+            deliveries += run.hand_out(len(run), sys.maxsize)
+        self.queue = deque(entry for entry in self.queue if not isinstance(entry, Run))
         self.queue.extend(deliveries)
+        return deliveries
 
     def join_lane(self, delivery: Delivery) -> None:
         """The last of its ordering key, from now on."""
@@ -46,7 +54,11 @@ class Ready:
         taken: list[Delivery] = []
         while self.queue and messages > 0 and size > 0:
             entry = self.queue.popleft()
-            if isinstance(entry, Lane):
+            if isinstance(entry, Run):
+                chosen = entry.hand_out(messages, size)
+                if entry:
+                    self.queue.appendleft(entry)
+            elif isinstance(entry, Lane):
                 entry.offered = False
                 chosen = entry.hand_out(messages, size)
             else:

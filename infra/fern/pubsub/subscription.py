@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from fern.pubsub.ack_ids import message_of, new_ack_id
@@ -17,7 +18,7 @@ from fern.pubsub.consumer import Consumer, Handed
 from fern.pubsub.errors import Refused, invalid
 from fern.pubsub.faults import Faults
 from fern.pubsub.filters import Filter
-from fern.pubsub.message import Delivery, Message
+from fern.pubsub.message import Batch, Delivery, Message, Run
 from fern.pubsub.policy import backoff
 from fern.pubsub.ready import Ready
 from fern.pubsub.wire import Raw
@@ -44,7 +45,7 @@ class Subscription:
         self.topic_id: Final = topic_id
         self.filter: Final = Filter.parse(config.filter)
         self.pending: dict[int, Delivery] = {}
-        """Every unacked message, by message id."""
+        """Every unacked message by its id, except those that were never looked at and wait as part of their publish."""
         self._keeper: Final = keeper
         self._ready: Final = Ready()
         self._leases: dict[str, Delivery] = {}
@@ -59,19 +60,27 @@ class Subscription:
     def exactly_once(self) -> bool:
         return bool(self.config.enable_exactly_once_delivery)
 
+    @property
+    def unacked(self) -> int:
+        return len(self.pending) + sum(len(run) for run in self._ready.runs())
+
     # ── messages come in ──
 
-    def enqueue(self, messages: Iterable[Message], failures: dict[int, int] | None = None) -> None:
-        faults = self._keeper.faults
-        if not (failures or faults.active or self.config.enable_message_ordering):
-            fresh = [Delivery(message) for message in messages]
-            self.pending.update((delivery.message.id, delivery) for delivery in fresh)
-            self._ready.extend(fresh)
+    def choose(self, batch: Batch) -> Batch | list[Message]:
+        """What it is to get of a publish: the whole, unless somebody has to look at the single messages."""
+        if self.filter.everything:
+            keyed = self.config.enable_message_ordering and batch.request.messages[0].ordering_key
+            return batch.messages() if keyed or self._keeper.faults.active else batch
+        return [message for message in batch.messages() if self.filter.matches(message.raw.attributes)]
+
+    def enqueue(self, chosen: Batch | Iterable[Message], failures: Mapping[int, int] = MappingProxyType({})) -> None:
+        if isinstance(chosen, Batch):
+            self._ready.queue.append(Run(chosen))
             self.dispatch()
             return
-        for message in messages:
-            delivery = Delivery(message, failures.get(message.id, 0) if failures else 0)
-            self.pending[message.id] = delivery
+        faults = self._keeper.faults
+        for message in chosen:
+            delivery = self.pending[message.id] = Delivery(message, failures.get(message.id, 0))
             if self.config.enable_message_ordering and message.raw.ordering_key:
                 self._ready.join_lane(delivery)
             if faults.active and (delay := faults.delay(self.config.topic)):
@@ -90,10 +99,14 @@ class Subscription:
         self._ready.clear()
         self.enqueue(messages)
 
-    def drop(self, messages: Iterable[Message]) -> None:
-        """Remove messages that nobody acked, because they are too old."""
-        for message in messages:
-            self._drop(self.pending[message.id])
+    def drop_older(self, oldest: int) -> list[Message]:
+        """Forget what was published before this time, acked or not, and return it."""
+        if any(run.batch.published_at < oldest for run in self._ready.runs()):
+            self.pending.update((delivery.message.id, delivery) for delivery in self._ready.unpack())
+        old = [one for one in self.pending.values() if one.message.batch.published_at < oldest]
+        for delivery in old:
+            self._drop(delivery)
+        return [delivery.message for delivery in old]
 
     # ── messages go out ──
 
@@ -141,7 +154,7 @@ class Subscription:
             delivery.deadline = deadline
             delivery.consumer = consumer
             consumer.hold(delivery)
-            self._leases[ack_id] = delivery
+            self._leases[ack_id] = self.pending[delivery.message.id] = delivery
             batch.append((ack_id, delivery))
         self._alarm.at(deadline, batch)
         faults = self._keeper.faults

@@ -134,7 +134,7 @@ async def test_what_everybody_acked_frees_its_space(emulator: Running, ours: Bus
         sizes.append(sum(path.stat().st_size for path in (tmp_path / "pubsub").iterdir()))
 
     assert max(sizes) < 3 * sizes[0]
-    assert not emulator.broker.catalog.subscriptions[first].pending
+    assert not emulator.broker.catalog.subscriptions[first].unacked
 
 
 async def test_what_is_older_than_its_retention_is_dropped(emulator: Running, ours: Bus) -> None:

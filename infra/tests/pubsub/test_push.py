@@ -89,9 +89,9 @@ async def test_a_failure_is_tried_again_and_any_documented_success_is_an_ack(our
         topic, subscription = await ours.pair(push_config=PushConfig(push_endpoint=endpoint.url))
 
         await ours.publish(topic, "stubborn")
-        await until(lambda: not emulator.broker.catalog.subscriptions[subscription].pending)
+        await until(lambda: not emulator.broker.catalog.subscriptions[subscription].unacked)
         await ours.publish(topic, "easy")
-        await until(lambda: not emulator.broker.catalog.subscriptions[subscription].pending)
+        await until(lambda: not emulator.broker.catalog.subscriptions[subscription].unacked)
 
     assert endpoint.texts == ["stubborn"] * 3 + ["easy"]
 
