@@ -101,30 +101,37 @@ class Story:
         """Look until the event has made all its hops."""
         deadline = time.monotonic() + self.hop_timeout
         missing = ["published", "claimed", *(self.people if event_type in NOTIFYING else ())]
+        doubted = set[str]()
         while missing:
             if time.monotonic() > deadline:
                 raise self._stuck(event_type, missing[0])
             reached = self._reached(event_id)
+            for person in (self.people.keys() & missing) - doubted:
+                if item := reached.get(f"{person} in doubt"):
+                    doubted.add(person)
+                    yield Hop(scene, item[0], _milliseconds(began_at, item[1]), event_type, person)
             while missing and missing[0] in reached:
                 what = missing.pop(0)
                 hop, at = reached[what]
-                after = (datetime.fromisoformat(at).timestamp() - began_at) * 1000
-                yield Hop(scene, hop, after, event_type, person=what if what in self.people else None)
+                person_told = what if what in self.people else None
+                yield Hop(scene, hop, _milliseconds(began_at, at), event_type, person_told)
             time.sleep(POLL_INTERVAL)
 
     def _reached(self, event_id: str) -> dict[str, tuple[str, str]]:
-        """published, claimed or a person's name: the hop that was made, and when."""
+        """published, claimed, a person's name, or that with "in doubt": the hop that was made, and when."""
         reached = {}
         if at := next(row["published_at"] for row in self._outbox() if row["event_id"] == event_id):
             reached["published"] = ("published", at)
         for claim in self._items(self._notification, "/operations/claims", {"event_id": event_id}):
             if claim["completed_at"]:
                 reached["claimed"] = ("claimed", claim["completed_at"])
-        for item in self._notifications():
-            if item["event_id"] == event_id and item["sent_at"]:
+        for item in (item for item in self._notifications() if item["event_id"] == event_id):
+            if item["sent_at"]:
                 reached[item["person_name"]] = ("SMS sent", item["sent_at"])
-            elif item["event_id"] == event_id and item["failure"]:
+            elif item["state"] == "FAILED":
                 reached[item["person_name"]] = (f"SMS refused: {item['failure']}", item["sending_at"])
+            elif item["state"] == "IN_DOUBT":
+                reached[f"{item['person_name']} in doubt"] = ("in doubt whether an SMS went", item["in_doubt_at"])
         return reached
 
     def _stuck(self, event_type: str, missing: str) -> FernError:
@@ -173,3 +180,7 @@ class Story:
                 raise FernError(what, details=answer.text[:1000], command="fern status")
             body: dict[str, Any] = answer.json()
             return body
+
+
+def _milliseconds(since: float, at: str) -> float:
+    return (datetime.fromisoformat(at).timestamp() - since) * 1000

@@ -37,12 +37,13 @@ async def connect_raw(url: str, *, process: str) -> asyncpg.Connection:
 
 def is_passing(error: BaseException) -> bool:
     """True when waiting may help: the database is away, full, or asked us to run the transaction again."""
-    if isinstance(error, OSError | TimeoutError):
+    if isinstance(error, OSError | TimeoutError | asyncpg.InterfaceError):
         return True
-    if not isinstance(error, DBAPIError):
-        return isinstance(error, asyncpg.PostgresConnectionError | asyncpg.InterfaceError)
-    sqlstate = getattr(error.orig, "sqlstate", None) or ""
-    return error.connection_invalidated or sqlstate.startswith(_PASSING)
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return True
+    # While connecting, the driver's own error arrives bare; later it is wrapped.
+    sqlstate = getattr(getattr(error, "orig", error), "sqlstate", None) or ""
+    return sqlstate.startswith(_PASSING)
 
 
 async def ping(engine: AsyncEngine) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Generic, TypeVar
 
+import asyncpg
 import msgspec
 import structlog
 import uvicorn
@@ -66,8 +67,8 @@ def _from_http(error: HTTPException) -> ProblemDetailsException:
     return Problem(error.status_code, _NAMES.get(error.status_code, "invalid-request"), error.detail, error.headers)
 
 
-def _from_database(error: DBAPIError) -> ProblemDetailsException:
-    return _unavailable(error.orig or error) if is_passing(error) else _from_bug(error)
+def _from_database(error: Exception) -> ProblemDetailsException:
+    return _unavailable(error) if is_passing(error) else _from_bug(error)
 
 
 def _unavailable(error: BaseException) -> ProblemDetailsException:
@@ -122,6 +123,7 @@ def create_app(
     table: dict[type[Exception], Callable[[Any], ProblemDetailsException]] = {
         HTTPException: _from_http,
         DBAPIError: _from_database,
+        asyncpg.PostgresError: _from_database,
         OSError: _unavailable,
         Exception: _from_bug,
         **problems,
