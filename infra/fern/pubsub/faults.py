@@ -7,7 +7,6 @@ shuffled.
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -101,16 +100,11 @@ class Faults:
             while "hang" in self._on:
                 await self._changed.wait()
 
-    def delay(self, topic: str) -> float:
+    @property
+    def delay(self) -> float:
+        """For how long `delay` holds a message back, in seconds."""
         fault = self._on.get("delay")
-        return fault.seconds or DEFAULT_DELAY if fault and fault.strikes(topic) else 0.0
-
-    def duplicate(self, topic: str) -> bool:
-        return self.strikes("duplicate", topic)
-
-    def shuffle(self, topic: str, ready: deque[Any]) -> None:
-        if len(ready) > 1 and self.strikes("reorder", topic):
-            random.shuffle(ready)
+        return fault.seconds if fault and fault.seconds else DEFAULT_DELAY
 
 
 def _is_number(value: object) -> bool:

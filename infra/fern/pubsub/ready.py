@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 from collections import deque
 
@@ -34,6 +35,11 @@ class Ready:
         self.queue = deque(entry for entry in self.queue if not isinstance(entry, Run))
         self.queue.extend(deliveries)
         return deliveries
+
+    def shuffle(self) -> None:
+        entries = list(self.queue)
+        random.shuffle(entries)
+        self.queue = deque(entries)
 
     def join_lane(self, delivery: Delivery) -> None:
         """The last of its ordering key, from now on."""

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from fern.pubsub.ack_ids import message_of, new_ack_id
+from fern.pubsub.ack_ids import message_of
 from fern.pubsub.alarm import Alarm
 from fern.pubsub.consumer import Consumer, Handed
-from fern.pubsub.errors import Refused, invalid
+from fern.pubsub.errors import Refused
 from fern.pubsub.faults import Faults
 from fern.pubsub.filters import Filter
+from fern.pubsub.leases import Leases
 from fern.pubsub.message import Batch, Delivery, Message, Run
 from fern.pubsub.policy import backoff
 from fern.pubsub.ready import Ready
@@ -48,7 +49,7 @@ class Subscription:
         """Every unacked message by its id, except those that were never looked at and wait as part of their publish."""
         self._keeper: Final = keeper
         self._ready: Final = Ready()
-        self._leases: dict[str, Delivery] = {}
+        self._leases: Final = Leases(id)
         self._consumers: deque[Consumer] = deque()
         self._alarm: Final = Alarm(self._on_deadline)
 
@@ -83,8 +84,8 @@ class Subscription:
             delivery = self.pending[message.id] = Delivery(message, failures.get(message.id, 0))
             if self.config.enable_message_ordering and message.raw.ordering_key:
                 self._ready.join_lane(delivery)
-            if faults.active and (delay := faults.delay(self.config.topic)):
-                self._park(delivery, delay)
+            if faults.active and faults.strikes("delay", self.config.topic):
+                self._park(delivery, faults.delay)
             else:
                 self._ready.offer(delivery)
         self.dispatch()
@@ -92,21 +93,23 @@ class Subscription:
     def reset(self, messages: Iterable[Message]) -> None:
         """Forget everything and start again with exactly these messages."""
         for delivery in self.pending.values():
-            self._unlease(delivery)
+            self._leases.end(delivery)
             delivery.acked = True
         self.pending.clear()
-        self._leases.clear()
         self._ready.clear()
         self.enqueue(messages)
 
     def drop_older(self, oldest: int) -> list[Message]:
         """Forget what was published before this time, acked or not, and return it."""
         if any(run.batch.published_at < oldest for run in self._ready.runs()):
-            self.pending.update((delivery.message.id, delivery) for delivery in self._ready.unpack())
+            self._unpack()
         old = [one for one in self.pending.values() if one.message.batch.published_at < oldest]
         for delivery in old:
             self._drop(delivery)
         return [delivery.message for delivery in old]
+
+    def _unpack(self) -> None:
+        self.pending.update((delivery.message.id, delivery) for delivery in self._ready.unpack())
 
     # ── messages go out ──
 
@@ -126,7 +129,7 @@ class Subscription:
         """Undo a hand-over that never reached anybody: it does not count as an attempt."""
         for ack_id, delivery in reversed(batch):
             if delivery.ack_id == ack_id:
-                self._unlease(delivery)
+                self._leases.end(delivery)
                 self._rewind(delivery)
                 self._ready.offer(delivery, first=True)
         self.dispatch()
@@ -138,8 +141,9 @@ class Subscription:
             consumer = self._consumers[0]
             self._consumers.rotate(-1)
             messages, size = consumer.room()
-            if self._keeper.faults.active:
-                self._keeper.faults.shuffle(self.config.topic, self._ready.queue)
+            if self._keeper.faults.active and self._keeper.faults.strikes("reorder", self.config.topic):
+                self._unpack()
+                self._ready.shuffle()
             if messages > 0 and (taken := self._ready.take(messages, size)):
                 consumer.hand(self._lease(consumer, taken))
                 tried = 0
@@ -147,24 +151,13 @@ class Subscription:
                 tried += 1
 
     def _lease(self, consumer: Consumer, taken: list[Delivery]) -> list[Handed]:
-        deadline = asyncio.get_running_loop().time() + consumer.ack_deadline
-        batch: list[Handed] = []
-        for delivery in taken:
-            delivery.ack_id = ack_id = new_ack_id(self.id, delivery.message.id)
-            delivery.deadline = deadline
-            delivery.consumer = consumer
-            consumer.hold(delivery)
-            self._leases[ack_id] = self.pending[delivery.message.id] = delivery
-            batch.append((ack_id, delivery))
+        deadline, batch = self._leases.grant(consumer, taken)
         self._alarm.at(deadline, batch)
+        self.pending.update((delivery.message.id, delivery) for delivery in taken)
         faults = self._keeper.faults
         if faults.active and not self.exactly_once:
-            # The copy's ack id has no lease, but a late ack of an unordered message counts.
-            batch = batch + [
-                (new_ack_id(self.id, delivery.message.id), delivery)
-                for delivery in taken
-                if not delivery.lane and faults.duplicate(self.config.topic)
-            ]
+            struck = [one for one in taken if not one.lane and faults.strikes("duplicate", self.config.topic)]
+            return batch + [self._leases.copy(delivery) for delivery in struck]
         return batch
 
     # ── messages are settled ──
@@ -173,7 +166,7 @@ class Subscription:
         """Returns the messages that are now done, and the ack ids that came too late."""
         done: list[Message] = []
         stale: list[str] = []
-        for ack_id, delivery in self._resolve(ack_ids):
+        for ack_id, delivery in self._leases.look_up(ack_ids):
             if delivery is None and not self.exactly_once:
                 delivery = self._late(ack_id)
             elif delivery is None:
@@ -186,7 +179,7 @@ class Subscription:
 
     def modify_deadline(self, ack_ids: Sequence[str], seconds: int) -> list[str]:
         """Extend the leases, or with 0 seconds give them up. Returns the ack ids that came too late."""
-        resolved = self._resolve(ack_ids)
+        resolved = self._leases.look_up(ack_ids)
         leased = [(ack_id, delivery) for ack_id, delivery in resolved if delivery is not None]
         if seconds:
             deadline = asyncio.get_running_loop().time() + seconds
@@ -208,14 +201,6 @@ class Subscription:
             consumer.end(reason)
         self._consumers.clear()
 
-    def _resolve(self, ack_ids: Sequence[str]) -> list[tuple[str, Delivery | None]]:
-        """Look all of them up before anything changes, so that a bad one refuses the whole request."""
-        resolved = [(ack_id, self._leases.get(ack_id)) for ack_id in ack_ids]
-        for ack_id, delivery in resolved:
-            if delivery is None and message_of(ack_id, self.id) is None:
-                raise invalid(f"ack_ids: {ack_id[:80]!r} was not given out by {self.name}")
-        return resolved
-
     def _late(self, ack_id: str) -> Delivery | None:
         """Without exactly-once an ack after the deadline, or from before a restart, still counts. Not with an ordering key: there
         the message is already part of a replay."""
@@ -224,22 +209,15 @@ class Subscription:
 
     def _settle(self, delivery: Delivery) -> None:
         del self.pending[delivery.message.id]
-        self._unlease(delivery)
+        self._leases.end(delivery)
         delivery.acked = True
         self._ready.settled(delivery)
 
     def _drop(self, delivery: Delivery) -> None:
         del self.pending[delivery.message.id]
-        self._unlease(delivery)
+        self._leases.end(delivery)
         delivery.acked = True
         self._ready.remove(delivery)
-
-    def _unlease(self, delivery: Delivery) -> None:
-        self._leases.pop(delivery.ack_id, None)
-        delivery.ack_id = ""
-        if delivery.consumer:
-            delivery.consumer.release(delivery)
-            delivery.consumer = None
 
     # ── messages come back ──
 
@@ -248,7 +226,7 @@ class Subscription:
         for delivery in deliveries:
             if not delivery.ack_id:  # replayed already, because of an earlier one of its key
                 continue
-            self._unlease(delivery)
+            self._leases.end(delivery)
             delivery.failures += 1
             self._rewind(delivery)
             if policy is not None:
@@ -268,7 +246,7 @@ class Subscription:
             return
         revived = []
         for again in delivery.lane.rewind(delivery):
-            self._unlease(again)
+            self._leases.end(again)
             if again.acked:
                 again.acked = False
                 self.pending[again.message.id] = again
