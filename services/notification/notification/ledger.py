@@ -6,7 +6,6 @@ and the other changes nothing and knows it. The news of a step goes into the out
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -75,6 +74,18 @@ suppression = Table(
     Column("since", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
 )
 
+_FIRST_WRITTEN = {
+    **dict.fromkeys(("id", "event_id", "labour_id", "person_id"), "uuid"),
+    **dict.fromkeys(("event_type", "person_name", "phone", "channel", "body"), "text"),
+    "segments": "smallint",
+}
+
+_INSERT = text(f"""
+    INSERT INTO notification ({", ".join(_FIRST_WRITTEN)})
+    SELECT * FROM unnest({", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in _FIRST_WRITTEN.items())})
+    ON CONFLICT (event_id, person_id, channel) DO NOTHING
+""")  # noqa: S608
+
 # Oldest first. What another dispatcher is taking at this moment is skipped.
 _TAKE = text("""
     UPDATE notification SET state = 'SENDING', attempt = attempt + 1, sending_at = clock_timestamp(),
@@ -101,8 +112,8 @@ _UNSETTLED = (State.PENDING, State.SENDING, State.IN_DOUBT)
 
 
 async def insert_pending(session: AsyncSession, notifications: Sequence[Notification]) -> None:
-    statement = upsert(ledger).on_conflict_do_nothing(constraint="notification_once_per_person")
-    await session.execute(statement, [asdict(notification) for notification in notifications])
+    columns = {name: [getattr(notification, name) for notification in notifications] for name in _FIRST_WRITTEN}
+    await session.execute(_INSERT, columns)
 
 
 def clock() -> float:
