@@ -18,7 +18,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fault": ("fern.faults:fault", "Break the bus or the SMS sandbox on purpose, and mend them."),
     "topology": ("fern.topology:topology", "Topics and subscriptions: apply or show."),
     "pubsub": ("fern.pubsub.command:pubsub", "The Pub/Sub emulator: durable, and breakable on purpose."),
-    "sms": ("fern.sms.command:sms", "The SMS sandbox: a stand-in for Twilio that shows the phones."),
+    "sms": ("fern.sms.command:sms", "The SMS sandbox that shows the phones; and messages in doubt: list, resolve."),
+    "quest": ("fern.quest:quest", "Put the design to the test: three ways to send a text, the same faults."),
 }
 
 
