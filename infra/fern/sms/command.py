@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from fern.errors import PortTaken
+from fern.ledger import list_messages, resolve
 from fern.sms.sandbox import Settings
 from fern.sms.server import bind, serve_until
 from messaging.process import run
@@ -13,7 +14,11 @@ from messaging.process import run
 
 @click.group()
 def sms() -> None:
-    """The SMS sandbox: a stand-in for Twilio that shows the phones."""
+    """The SMS sandbox, a stand-in for Twilio that shows the phones; and the ledger of what was sent."""
+
+
+sms.add_command(list_messages)
+sms.add_command(resolve)
 
 
 @sms.command()
