@@ -17,9 +17,12 @@ def test_everyone_is_told_when_it_begins_and_when_the_baby_is_here(any_world: Wo
     labour = any_world.plan("Grace", "Alan")
 
     any_world.begin(labour)
+    any_world.labour_api.post(
+        f"/api/v1/labours/{labour.id}/announcements", json={"text": "Nearly there!"}
+    ).raise_for_status()
     any_world.complete(labour)
 
-    any_world.until_everyone_is_told(labour, BEGUN, COMPLETE)
+    any_world.until_everyone_is_told(labour, BEGUN, "Ada: Nearly there!", COMPLETE)
     any_world.assert_nothing_lost_or_doubled(labour)
 
 

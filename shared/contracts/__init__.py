@@ -7,6 +7,7 @@ The JSON Schemas in `schemas/` are what was published: a test fails when a struc
 
 from contracts.events import (
     Event,
+    LabourAnnounced,
     LabourBegun,
     LabourCompleted,
     NotificationDelivered,
@@ -20,6 +21,7 @@ from contracts.registry import EVENTS, UnknownEvent, WrongSchema, decode, json_s
 __all__ = [
     "EVENTS",
     "Event",
+    "LabourAnnounced",
     "LabourBegun",
     "LabourCompleted",
     "NotificationDelivered",

@@ -48,6 +48,16 @@ class LabourBegun(Event, frozen=True, kw_only=True):
     begun_at: datetime
 
 
+class LabourAnnounced(Event, frozen=True, kw_only=True):
+    """The mother has something to say to everyone. `roster_version` as in `LabourBegun`."""
+
+    type = "labour.announced"
+
+    roster_version: Version
+    mother_name: Name
+    text: Annotated[str, Meta(min_length=1, max_length=280)]
+
+
 class LabourCompleted(Event, frozen=True, kw_only=True):
     """`roster_version` as in `LabourBegun`."""
 

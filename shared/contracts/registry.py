@@ -9,6 +9,7 @@ from contracts import events
 EVENTS: dict[tuple[str, int], type[events.Event]] = {
     (event.type, event.version): event
     for event in (
+        events.LabourAnnounced,
         events.LabourBegun,
         events.LabourCompleted,
         events.NotificationDelivered,

@@ -93,6 +93,23 @@ async def test_four_relays_with_failing_publishes_keep_each_keys_order_and_lose_
     }
 
 
+async def test_four_relays_on_a_healthy_bus_publish_nothing_twice(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
+) -> None:
+    for number in range(8):
+        await emit(labour_units, *(Happened(f"labour-{key}", number) for key in range(30)))
+    relays = [Relay(labour_engine, bus, batch_size=20, lanes=8) for _ in range(4)]
+
+    async def drain(one: Relay) -> None:
+        while not await _all_published(labour_engine):
+            await one.run_once()
+
+    await asyncio.gather(*(drain(one) for one in relays))
+
+    found = [(event.key, event.number) for event in await everything_on_the_bus(bus)]
+    assert sorted(found) == sorted((f"labour-{key}", number) for key in range(30) for number in range(8))
+
+
 async def _all_published(engine: AsyncEngine) -> bool:
     return all(published for _, _, published, _, _ in await outbox_state(engine))
 

@@ -1,5 +1,6 @@
 """The REST API: bodies in, verbs called, views out; and the one table that says which error is which problem."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 from uuid import UUID
@@ -13,10 +14,10 @@ from msgspec import Meta
 from labour import commands, model, queries
 from labour.commands import TooBusy
 from labour.phone import NotAPhoneNumber
-from labour.queries import LabourPage, LabourView, SubscriberView
+from labour.queries import AnnouncementView, LabourPage, LabourView, SubscriberView
 from labour.store import NoSuchLabour
 from messaging.unit_of_work import UnitsOfWork
-from messaging.web import Problem
+from messaging.web import Items, Problem
 
 PersonName = Annotated[
     str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$", examples=["Ada"])
@@ -30,6 +31,15 @@ class PlanLabour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Subscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: PersonName
     phone: Annotated[str, Meta(min_length=1, max_length=40, description="With country code", examples=["+12025550123"])]
+
+
+class Announce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: Annotated[
+        str,
+        Meta(
+            min_length=1, max_length=280, pattern=r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$", examples=["Nearly there!"]
+        ),
+    ]
 
 
 class LabourController(Controller):
@@ -66,6 +76,19 @@ class LabourController(Controller):
     async def complete(self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]) -> LabourView:
         return LabourView.of(await commands.complete_labour(units_of_work, labour_id))
 
+    @post("/{labour_id:uuid}/announcements", summary="Tell everyone something; it cannot be unsaid")
+    async def announce(
+        self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID], data: JSONBody[Announce]
+    ) -> AnnouncementView:
+        return AnnouncementView.of(await commands.announce(units_of_work, labour_id, text=data.text.strip()))
+
+    @get("/{labour_id:uuid}/announcements", summary="What everyone was told, newest first")
+    async def list_announcements(
+        self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]
+    ) -> Items[AnnouncementView]:
+        async with units_of_work() as uow:
+            return Items(await queries.list_announcements(uow.session, labour_id))
+
     @post("/{labour_id:uuid}/subscribers", summary="Somebody is to be told")
     async def subscribe(
         self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID], data: JSONBody[Subscribe]
@@ -94,6 +117,9 @@ PROBLEMS: Mapping[type[Exception], Callable[[Any], Problem]] = {
     ),
     model.LabourAlreadyBegun: _conflict("labour-already-begun"),
     model.LabourAlreadyCompleted: _conflict("labour-already-completed"),
+    model.TooSoon: lambda error: Problem(
+        429, "too-soon", str(error), {"Retry-After": str(math.ceil(error.wait.total_seconds()))}
+    ),
     model.AlreadySubscribed: _conflict("already-subscribed"),
     model.RosterFull: _conflict("roster-full"),
     model.NotSubscribed: lambda error: Problem(404, "not-subscribed", str(error), labour_id=str(error.labour_id)),

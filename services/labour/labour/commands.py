@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm.exc import StaleDataError
 
-from labour.model import Labour, Subscriber
+from labour.model import Announcement, Labour, Subscriber
 from labour.phone import to_e164
 from labour.store import Labours
 from messaging.unit_of_work import UnitsOfWork
@@ -30,34 +30,47 @@ async def plan_labour(units_of_work: UnitsOfWork, *, mother_name: str) -> Labour
 
 
 async def begin_labour(units_of_work: UnitsOfWork, labour_id: UUID) -> Labour:
-    labour, _ = await _change(units_of_work, labour_id, lambda labour: labour.begin(_now()))
+    labour, _ = await _change(units_of_work, labour_id, lambda labour, _: labour.begin(_now()))
     return labour
 
 
 async def complete_labour(units_of_work: UnitsOfWork, labour_id: UUID) -> Labour:
-    labour, _ = await _change(units_of_work, labour_id, lambda labour: labour.complete(_now()))
+    labour, _ = await _change(units_of_work, labour_id, lambda labour, _: labour.complete(_now()))
     return labour
+
+
+async def announce(units_of_work: UnitsOfWork, labour_id: UUID, *, text: str) -> Announcement:
+    def verb(labour: Labour, labours: Labours) -> Announcement:
+        announcement = labour.announce(text, _now())
+        labours.keep(announcement)
+        return announcement
+
+    _, announcement = await _change(units_of_work, labour_id, verb)
+    return announcement
 
 
 async def subscribe(units_of_work: UnitsOfWork, labour_id: UUID, *, name: str, phone: str) -> Subscriber:
     number = to_e164(phone)
     _, subscriber = await _change(
-        units_of_work, labour_id, lambda labour: labour.subscribe(name=name, phone=number, at=_now())
+        units_of_work, labour_id, lambda labour, _: labour.subscribe(name=name, phone=number, at=_now())
     )
     return subscriber
 
 
 async def unsubscribe(units_of_work: UnitsOfWork, labour_id: UUID, subscriber_id: UUID) -> None:
-    await _change(units_of_work, labour_id, lambda labour: labour.unsubscribe(subscriber_id, _now()))
+    await _change(units_of_work, labour_id, lambda labour, _: labour.unsubscribe(subscriber_id, _now()))
 
 
-async def _change(units_of_work: UnitsOfWork, labour_id: UUID, verb: Callable[[Labour], T]) -> tuple[Labour, T]:
+async def _change(
+    units_of_work: UnitsOfWork, labour_id: UUID, verb: Callable[[Labour, Labours], T]
+) -> tuple[Labour, T]:
     """Optimistic: the version column refuses the later of two writers, who then looks again and decides anew."""
     for _ in range(TRIES):
         try:
             async with units_of_work() as uow:
-                labour = await Labours(uow).get(labour_id)
-                return labour, verb(labour)
+                labours = Labours(uow)
+                labour = await labours.get(labour_id)
+                return labour, verb(labour, labours)
         except (StaleDataError, IntegrityError):
             continue
     raise TooBusy

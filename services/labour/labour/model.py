@@ -3,20 +3,22 @@
 LabourError
 ├── LabourAlreadyBegun
 ├── LabourAlreadyCompleted
+├── TooSoon
 ├── AlreadySubscribed
 ├── RosterFull
 └── NotSubscribed
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from contracts import LabourBegun, LabourCompleted, SubscriberAdded, SubscriberRemoved
+from contracts import LabourAnnounced, LabourBegun, LabourCompleted, SubscriberAdded, SubscriberRemoved
 from messaging.aggregate import Aggregate
 
+ANNOUNCEMENT_COOLDOWN = timedelta(seconds=10)
 ROSTER_LIMIT = 50  # people; each change of state sends that many messages
 
 
@@ -42,6 +44,12 @@ class LabourAlreadyCompleted(LabourError):
         super().__init__(labour_id, "This labour is complete; it cannot change any more.")
 
 
+class TooSoon(LabourError):
+    def __init__(self, labour_id: UUID, wait: timedelta) -> None:
+        super().__init__(labour_id, f"Wait {wait.total_seconds():.0f} s before the next announcement.")
+        self.wait = wait
+
+
 class AlreadySubscribed(LabourError):
     def __init__(self, labour_id: UUID) -> None:
         super().__init__(labour_id, "Somebody with this phone number is subscribed to this labour already.")
@@ -64,6 +72,14 @@ class Subscriber:
         self.name, self.phone, self.subscribed_at = name, phone, at
 
 
+class Announcement:
+    """Told to everyone, so it cannot be unsaid: there is no way to change or delete one."""
+
+    def __init__(self, *, labour_id: UUID, text: str, at: datetime) -> None:
+        self.id: UUID = uuid7()
+        self.labour_id, self.text, self.announced_at = labour_id, text, at
+
+
 class Labour(Aggregate):
     """`roster_version` counts the changes of the roster. An event that tells people carries the version it was made under."""
 
@@ -74,6 +90,7 @@ class Labour(Aggregate):
         self.planned_at = at
         self.begun_at: datetime | None = None
         self.completed_at: datetime | None = None
+        self.announced_at: datetime | None = None
         self.roster_version = 0
         self.subscribers: list[Subscriber] = []
         self.version = 0
@@ -104,6 +121,19 @@ class Labour(Aggregate):
             ),
             at,
         )
+
+    def announce(self, text: str, at: datetime) -> Announcement:
+        self._refuse_when_complete()
+        if self.announced_at and (wait := self.announced_at + ANNOUNCEMENT_COOLDOWN - at) > timedelta(0):
+            raise TooSoon(self.id, wait)
+        self.announced_at = at
+        self.record(
+            LabourAnnounced(
+                labour_id=self.id, roster_version=self.roster_version, mother_name=self.mother_name, text=text
+            ),
+            at,
+        )
+        return Announcement(labour_id=self.id, text=text, at=at)
 
     def subscribe(self, *, name: str, phone: str, at: datetime) -> Subscriber:
         self._refuse_when_complete()

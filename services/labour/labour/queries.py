@@ -9,8 +9,8 @@ import msgspec
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from labour.model import Labour, Phase, Subscriber
-from labour.store import NoSuchLabour, labour_table, subscriber_table
+from labour.model import Announcement, Labour, Phase, Subscriber
+from labour.store import NoSuchLabour, announcement_table, labour_table, subscriber_table
 
 
 class SubscriberView(msgspec.Struct, frozen=True):
@@ -23,6 +23,16 @@ class SubscriberView(msgspec.Struct, frozen=True):
         return cls(subscriber.id, subscriber.name, subscriber.phone)
 
 
+class AnnouncementView(msgspec.Struct, frozen=True):
+    id: UUID
+    text: str
+    announced_at: datetime
+
+    @classmethod
+    def of(cls, announcement: Announcement) -> "AnnouncementView":
+        return cls(announcement.id, announcement.text, announcement.announced_at)
+
+
 class LabourView(msgspec.Struct, frozen=True):
     id: UUID
     mother_name: str
@@ -30,6 +40,7 @@ class LabourView(msgspec.Struct, frozen=True):
     planned_at: datetime
     begun_at: datetime | None
     completed_at: datetime | None
+    announced_at: datetime | None
     version: int
     roster_version: int
     subscribers: list[SubscriberView]
@@ -43,6 +54,7 @@ class LabourView(msgspec.Struct, frozen=True):
             labour.planned_at,
             labour.begun_at,
             labour.completed_at,
+            labour.announced_at,
             labour.version,
             labour.roster_version,
             [SubscriberView.of(subscriber) for subscriber in labour.subscribers],
@@ -73,6 +85,15 @@ async def list_labours(session: AsyncSession, *, limit: int, after: UUID | None)
     people = await _subscribers(session, [row["id"] for row in rows[:limit]])
     items = [LabourView(**row, subscribers=people[row["id"]]) for row in rows[:limit]]
     return LabourPage(items, items[-1].id if len(rows) > limit else None)
+
+
+async def list_announcements(session: AsyncSession, labour_id: UUID) -> list[AnnouncementView]:
+    """Newest first, the last hundred."""
+    await get_labour(session, labour_id)
+    columns = (announcement_table.c.id, announcement_table.c.text, announcement_table.c.announced_at)
+    statement = select(*columns).where(announcement_table.c.labour_id == labour_id)
+    rows = await session.execute(statement.order_by(announcement_table.c.id.desc()).limit(100))
+    return [AnnouncementView(*row) for row in rows]
 
 
 async def _subscribers(session: AsyncSession, labour_ids: Collection[UUID]) -> dict[UUID, list[SubscriberView]]:

@@ -5,7 +5,7 @@ from uuid import UUID
 from sqlalchemy import Column, DateTime, Enum, ForeignKey, Integer, Table, Text, UniqueConstraint, Uuid
 from sqlalchemy.orm import registry, relationship
 
-from labour.model import Labour, Phase, Subscriber
+from labour.model import Announcement, Labour, Phase, Subscriber
 from messaging.outbox import outbox
 from messaging.unit_of_work import UnitOfWork
 
@@ -26,6 +26,7 @@ labour_table = Table(
     Column("planned_at", DateTime(timezone=True), nullable=False),
     Column("begun_at", DateTime(timezone=True)),
     Column("completed_at", DateTime(timezone=True)),
+    Column("announced_at", DateTime(timezone=True)),
     Column("roster_version", Integer, nullable=False),
     Column("version", Integer, nullable=False),
 )
@@ -42,8 +43,18 @@ subscriber_table = Table(
 )
 
 
+announcement_table = Table(
+    "announcement",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("labour_id", Uuid, ForeignKey("labour.id"), nullable=False, index=True),
+    Column("text", Text, nullable=False),
+    Column("announced_at", DateTime(timezone=True), nullable=False),
+)
+
 # Once, on import; the model itself knows nothing of it, so its rules are tested without a database.
 mapper.map_imperatively(Subscriber, subscriber_table)
+mapper.map_imperatively(Announcement, announcement_table)
 mapper.map_imperatively(
     Labour,
     labour_table,
@@ -71,6 +82,10 @@ class Labours:
     def add(self, labour: Labour) -> None:
         self._uow.session.add(labour)
         self._uow.see(labour)
+
+    def keep(self, announcement: Announcement) -> None:
+        """Kept beside the labour, not in it: there may be many, and no rule needs them all."""
+        self._uow.session.add(announcement)
 
     async def get(self, labour_id: UUID) -> Labour:
         labour = await self._uow.session.get(Labour, labour_id)

@@ -81,6 +81,22 @@ async def test_somebody_who_leaves_is_gone_and_it_is_told(
     assert_problem(await client.delete(f"{labour}/subscribers/{grace['id']}"), 404, "not-subscribed")
 
 
+async def test_an_announcement_is_kept_told_and_cooled_down(
+    client: httpx.AsyncClient, labour_engine: AsyncEngine
+) -> None:
+    labour = await plan(client)
+
+    announced = await client.post(f"{labour}/announcements", json={"text": " Nearly there! "})
+    refused = await client.post(f"{labour}/announcements", json={"text": "Really!"})
+
+    assert (announced.status_code, announced.json()["text"]) == (201, "Nearly there!")
+    assert_problem(refused, 429, "too-soon")
+    assert 1 <= int(refused.headers["retry-after"]) <= 10
+    assert (await client.get(f"{labour}/announcements")).json()["items"] == [announced.json()]
+    assert await outbox_types(labour_engine) == ["labour.announced"]
+    assert_problem(await client.get(f"/api/v1/labours/{uuid4()}/announcements"), 404, "no-such-labour")
+
+
 async def test_ten_people_completing_at_once_make_one_event(
     client: httpx.AsyncClient, labour_engine: AsyncEngine
 ) -> None:

@@ -1,15 +1,16 @@
 """The rules of a labour, without a database."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts import LabourBegun, LabourCompleted, SubscriberAdded, SubscriberRemoved
+from contracts import LabourAnnounced, LabourBegun, LabourCompleted, SubscriberAdded, SubscriberRemoved
 from labour.model import (
+    ANNOUNCEMENT_COOLDOWN,
     ROSTER_LIMIT,
     AlreadySubscribed,
     Labour,
@@ -19,6 +20,7 @@ from labour.model import (
     NotSubscribed,
     Phase,
     RosterFull,
+    TooSoon,
 )
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -75,6 +77,7 @@ def test_a_labour_can_be_completed_from_any_phase_before(make: Callable[[], Labo
         (complete, lambda labour: labour.begin(NOW), LabourAlreadyCompleted),
         (complete, lambda labour: labour.complete(NOW), LabourAlreadyCompleted),
         (complete, lambda labour: labour.subscribe(name="G", phone="+12025550123", at=NOW), LabourAlreadyCompleted),
+        (complete, lambda labour: labour.announce("More!", NOW), LabourAlreadyCompleted),
         (planned, lambda labour: labour.unsubscribe(uuid4(), NOW), NotSubscribed),
     ],
 )
@@ -103,6 +106,22 @@ def test_a_phone_is_subscribed_once_and_again_after_leaving() -> None:
 
     assert [type(event) for event in events(labour)] == [SubscriberAdded, SubscriberRemoved, SubscriberAdded]
     assert again.id != grace.id
+
+
+def test_an_announcement_is_recorded_and_the_next_has_to_wait_ten_seconds() -> None:
+    labour = begun()
+    labour.collect()
+
+    labour.announce("Nearly there!", NOW)
+    with pytest.raises(TooSoon) as refused:
+        labour.announce("Really!", NOW + timedelta(seconds=4))
+    labour.announce("Any moment now.", NOW + ANNOUNCEMENT_COOLDOWN)
+
+    assert refused.value.wait == timedelta(seconds=6)
+    assert [event.text for event in events(labour) if isinstance(event, LabourAnnounced)] == [
+        "Nearly there!",
+        "Any moment now.",
+    ]
 
 
 def test_a_roster_has_a_limit() -> None:

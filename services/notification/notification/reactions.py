@@ -12,11 +12,13 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from contracts import Event, LabourBegun, LabourCompleted, SubscriberAdded, SubscriberRemoved
+from contracts import Event, LabourAnnounced, LabourBegun, LabourCompleted, SubscriberAdded, SubscriberRemoved
 from notification import wording
 from notification.model import Notification
 
-TOPICS = tuple(event.type for event in (SubscriberAdded, SubscriberRemoved, LabourBegun, LabourCompleted))
+TOPICS = tuple(
+    event.type for event in (SubscriberAdded, SubscriberRemoved, LabourBegun, LabourAnnounced, LabourCompleted)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def react(event_id: UUID, event: Event, roster: Roster) -> Decision:
     match event:
         case SubscriberAdded() | SubscriberRemoved():
             return _change_roster(event, roster)
-        case LabourBegun() | LabourCompleted():
+        case LabourBegun() | LabourAnnounced() | LabourCompleted():
             if roster.version < event.roster_version:
                 return Decision(roster, early=True)
             told = (member for member in roster.members if member.was_on(event.roster_version))
@@ -79,9 +81,12 @@ def _change_roster(event: SubscriberAdded | SubscriberRemoved, roster: Roster) -
     return Decision(replace(roster, version=event.roster_version, members=members))
 
 
-def _notification(event_id: UUID, event: LabourBegun | LabourCompleted, member: Member) -> Notification:
+def _notification(
+    event_id: UUID, event: LabourBegun | LabourAnnounced | LabourCompleted, member: Member
+) -> Notification:
     notification_id = uuid7()
-    body = wording.write(event.type, mother_name=event.mother_name, notification_id=notification_id)
+    said = event.text if isinstance(event, LabourAnnounced) else ""
+    body = wording.write(event.type, mother_name=event.mother_name, text=said, notification_id=notification_id)
     return Notification(
         id=notification_id,
         event_id=event_id,

@@ -18,6 +18,7 @@ NOBODY = "Someone you love"  # for a name of which nothing can be written
 
 TEMPLATES = {
     "labour.begun": "{mother} is in labour. We will tell you when the baby is here. {reference}",
+    "labour.announced": "{mother}: {text} {reference}",
     "labour.completed": "The baby is here! {mother} has given birth. {reference}",
 }
 
@@ -31,8 +32,10 @@ GSM_7_EXTENDED = frozenset("\f^{}\\[~]|€")  # two places each
 _NEAREST = str.maketrans("łŁđĐı‘’“”–—", "lLdDi''\"\"--")  # noqa: RUF001
 
 
-def write(event_type: str, *, mother_name: str, notification_id: UUID) -> str:
-    return TEMPLATES[event_type].format(mother=plain_name(mother_name), reference=reference(notification_id))
+def write(event_type: str, *, mother_name: str, notification_id: UUID, text: str = "") -> str:
+    """`text` is what an announcement says; it stays as it was written where GSM-7 cannot say the same."""
+    mother, said = plain_name(mother_name), _as_gsm_7(text)
+    return TEMPLATES[event_type].format(mother=mother, text=said, reference=reference(notification_id))
 
 
 def reference(notification_id: UUID) -> str:
@@ -43,9 +46,13 @@ def reference(notification_id: UUID) -> str:
 def plain_name(name: str) -> str:
     unadorned = "".join(character for character in " ".join(name.split()) if not _is_ornament(character))
     shown = unicodedata.normalize("NFC", unadorned)
-    plain = "".join(_plain(character) for character in shown)
-    words = " ".join((plain if _is_gsm_7(plain) else shown).split())
+    words = " ".join(_as_gsm_7(shown).split())
     return words[: NAME_LENGTH - 1].rstrip() + "." if len(words) > NAME_LENGTH else words or NOBODY
+
+
+def _as_gsm_7(text: str) -> str:
+    plain = "".join(_plain(character) for character in text)
+    return plain if _is_gsm_7(plain) else text
 
 
 def _is_ornament(character: str) -> bool:

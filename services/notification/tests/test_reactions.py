@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uuid_utils.compat import uuid7
 
-from contracts import Event, LabourBegun, LabourCompleted, NotificationSent, SubscriberAdded, SubscriberRemoved
+from contracts import (
+    Event,
+    LabourAnnounced,
+    LabourBegun,
+    LabourCompleted,
+    NotificationSent,
+    SubscriberAdded,
+    SubscriberRemoved,
+)
 from notification.reactions import Roster, react
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -64,6 +72,17 @@ def test_beginning_has_its_own_words() -> None:
     [notification] = react(uuid7(), event, after(added(1))).notifications
 
     assert "in labour" in notification.body
+
+
+def test_an_announcement_says_what_was_announced_and_who_says_it() -> None:
+    event = LabourAnnounced(
+        labour_id=LABOUR, roster_version=1, mother_name="Ada", text="Nearly there… it\u2019s close!"
+    )
+
+    [notification] = react(uuid7(), event, after(added(1))).notifications
+
+    assert notification.body.startswith("Ada: Nearly there... it's close! #")
+    assert notification.segments == 1
 
 
 def test_an_event_made_under_a_newer_roster_is_early() -> None:

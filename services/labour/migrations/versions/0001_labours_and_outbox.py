@@ -17,6 +17,7 @@ def upgrade() -> None:
             planned_at     timestamptz NOT NULL,
             begun_at       timestamptz,
             completed_at   timestamptz CHECK ((phase = 'complete') = (completed_at IS NOT NULL)),
+            announced_at   timestamptz,
             roster_version integer NOT NULL CHECK (roster_version >= 0),
             version        integer NOT NULL
         )
@@ -31,5 +32,14 @@ def upgrade() -> None:
             CONSTRAINT subscriber_once_per_labour UNIQUE (labour_id, phone)
         )
     """)
+    op.execute("""
+        CREATE TABLE announcement (
+            id           uuid PRIMARY KEY,
+            labour_id    uuid NOT NULL REFERENCES labour (id),
+            text         text NOT NULL,
+            announced_at timestamptz NOT NULL
+        )
+    """)
+    op.execute("CREATE INDEX ix_announcement_labour_id ON announcement (labour_id)")
     create_outbox_v1()
     create_claims_v1()
