@@ -27,7 +27,7 @@ TOKEN = "a-token"
 SENDER = "+15005550006"
 PHONE = "+12025550123"
 NOWHERE = "http://127.0.0.1:9/webhooks/twilio/status"  # callbacks go there when a test wants none
-PATIENCE = 20.0  # seconds; only a failing test waits that long
+PATIENCE = 60.0  # seconds; only a failing test waits that long
 
 os.environ["NO_PROXY"] = "*"  # the provider of these tests is always on this machine
 

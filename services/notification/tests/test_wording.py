@@ -27,7 +27,10 @@ def is_gsm(text: str) -> bool:
     return set(text) <= GSM_7 | GSM_7_EXTENDED
 
 
-@pytest.mark.parametrize("event_type", TEMPLATES)
+OUR_WORDS = [event_type for event_type, template in TEMPLATES.items() if "{text}" not in template]
+
+
+@pytest.mark.parametrize("event_type", OUR_WORDS)
 @pytest.mark.parametrize("letter", ["W", "é", "€"])
 def test_every_template_with_the_longest_plain_name_is_one_segment(event_type: str, letter: str) -> None:
     text = write(event_type, mother_name=letter * 100, text="Nearly there!", notification_id=ID)
@@ -36,7 +39,7 @@ def test_every_template_with_the_longest_plain_name_is_one_segment(event_type: s
     assert segments(text) == 1, f"{event_type} costs {segments(text)} segments a person: make it shorter"
 
 
-@pytest.mark.parametrize("event_type", TEMPLATES)
+@pytest.mark.parametrize("event_type", OUR_WORDS)
 @given(name=names)
 def test_no_name_makes_a_text_longer_than_two_segments(event_type: str, name: str) -> None:
     assert segments(write(event_type, mother_name=name, text="Nearly there!", notification_id=ID)) <= 2
@@ -50,6 +53,20 @@ def test_every_text_ends_with_the_reference_and_begins_with_no_blank(event_type:
     assert text.endswith(" " + reference(ID))
     assert text == text.strip()
     assert "  " not in text
+
+
+@given(st.text(st.sampled_from(string.ascii_letters + "éłřž ’–!?"), min_size=1, max_size=280))  # noqa: RUF001
+def test_an_announcement_in_letters_is_three_segments_at_most_and_a_short_one_is_one(said: str) -> None:
+    text = write("labour.announced", mother_name="W" * 100, notification_id=ID, text=said)
+
+    assert is_gsm(text)
+    assert segments(text) <= (1 if len(said) <= 118 else 3)
+
+
+def test_an_announcement_says_what_the_mother_said() -> None:
+    said = "4 cm, alles gut 🌸 すぐ"
+
+    assert write("labour.announced", mother_name="Ada", notification_id=ID, text=said) == f"Ada: {said} {reference(ID)}"
 
 
 @given(st.uuids())
