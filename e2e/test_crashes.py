@@ -14,7 +14,7 @@ from messaging.faults import POINTS
 VICTIMS = {
     "uow": ("labour-api", "notification-consumer", "notification-dispatcher"),
     "relay": ("labour-relay", "notification-relay"),
-    "consumer": ("notification-consumer",),
+    "consumer": ("notification-consumer", "labour-consumer"),
     "dispatcher": ("notification-dispatcher",),
     "reconcile": ("notification-dispatcher",),
 }

@@ -3,7 +3,7 @@
 import pytest
 
 from conftest import BUSES
-from e2e.world import BEGUN, COMPLETE, World
+from e2e.world import BEGUN, COMPLETE, Labour, World
 
 
 @pytest.fixture(params=["world" if bus == "embedded" else "google_world" for bus in BUSES])
@@ -39,7 +39,7 @@ def test_somebody_who_left_before_is_not_told(world: World) -> None:
     assert world.phones.get("/sandbox/messages", params={"to": phone}).json()["items"] == []
 
 
-def test_the_status_callbacks_of_the_provider_end_in_delivered(world: World) -> None:
+def test_the_status_callbacks_of_the_provider_end_in_delivered_and_the_labour_knows_it(world: World) -> None:
     labour = world.plan("Grace")
     world.complete(labour)
 
@@ -48,6 +48,7 @@ def test_the_status_callbacks_of_the_provider_end_in_delivered(world: World) -> 
         return [item["state"] for item in items] == ["DELIVERED"]
 
     world.until(delivered, "delivered")
+    world.until(lambda: _news(world, labour) == [("Grace", "labour.completed", "delivered")], "the labour knows")
     topics = world.sql(
         "notification", "SELECT topic FROM outbox WHERE ordering_key = $1 ORDER BY position", str(labour.id)
     )
@@ -73,7 +74,13 @@ def test_each_process_ends_by_itself_when_asked_under_load_and_nothing_is_lost(w
     for labour in labours:
         world.complete(labour)
 
-    for name in ("labour-relay", "notification-consumer", "notification-dispatcher", "notification-relay"):
+    for name in (
+        "labour-relay",
+        "labour-consumer",
+        "notification-consumer",
+        "notification-dispatcher",
+        "notification-relay",
+    ):
         assert world.stop(name) == 0, f"{name}: {world.settings.log(name).read_text()[-2000:]}"
         world.start(name)
 
@@ -118,6 +125,11 @@ def test_an_unwanted_event_is_discarded_with_one_command_and_its_labour_goes_on(
     world.start("labour-relay")
 
     world.until_everyone_is_told(labour, COMPLETE)
+
+
+def _news(world: World, labour: Labour) -> list[tuple[str, str, str]]:
+    items = world.labour_api.get(f"/api/v1/labours/{labour.id}/told").json()["items"]
+    return [(item["name"], item["event_type"], item["news"]) for item in items]
 
 
 def _unpublished(world: World) -> bool:

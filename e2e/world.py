@@ -30,6 +30,7 @@ from tests.runtime.ports import free_port_base
 SERVICES = (
     "labour-api",
     "labour-relay",
+    "labour-consumer",
     "notification-api",
     "notification-consumer",
     "notification-dispatcher",
@@ -219,7 +220,12 @@ class World:
             "SELECT count(*) FROM outbox WHERE topic = 'notification.sent' AND ordering_key = $1",
             str(labour.id),
         )
-        assert news[0][0] == sum(len(texts) for texts in self.texts(labour).values())
+        texts = sum(len(texts) for texts in self.texts(labour).values())
+        assert news[0][0] == texts
+        self.until(
+            lambda: self.sql("labour", "SELECT count(*) FROM told WHERE labour_id = $1", labour.id)[0][0] == texts,
+            "the Labour service knows of every text",
+        )
 
 
 BEGUN = "Ada is in labour. We will tell you when the baby is here."

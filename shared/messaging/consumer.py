@@ -14,7 +14,7 @@ its events are handled one by one, so that a bad event costs only itself.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
@@ -203,6 +203,22 @@ class Consumer(Generic[E]):
             "message dead-lettered", topic=topic, reason=reason, detail=detail[:250], message_id=message.message_id
         )
         return Verdict.ACK
+
+
+def decoder(
+    topics: Collection[str], decode: Callable[[str, int, bytes], E], reasons: Mapping[type[Exception], str]
+) -> Callable[[Envelope], E]:
+    """Turns a service's own decoding into what `Consumer` wants: an event, or `Undecodable` with a stable reason."""
+
+    def decode_envelope(envelope: Envelope) -> E:
+        if envelope.type not in topics:
+            raise Undecodable("unknown-type", "nothing here reacts to this type of event")
+        try:
+            return decode(envelope.type, envelope.version, envelope.data)
+        except tuple(reasons) as error:
+            raise Undecodable(reasons[type(error)], str(error)) from None
+
+    return decode_envelope
 
 
 def by_subscription(messages: Iterable[Message]) -> dict[str, list[str]]:

@@ -51,6 +51,7 @@ def processes(settings: Settings) -> list[Process]:
         ),
         _api(settings, "labour-api"),
         _worker(settings, "labour-relay"),
+        _worker(settings, "labour-consumer"),
         _api(settings, "notification-api"),
         _worker(settings, "notification-consumer"),
         _worker(settings, "notification-dispatcher"),

@@ -11,11 +11,12 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from msgspec import Meta
 
-from labour import commands, model, queries
+from labour import commands, model, queries, told
 from labour.commands import TooBusy
 from labour.phone import NotAPhoneNumber
 from labour.queries import AnnouncementView, LabourPage, LabourView, SubscriberView
 from labour.store import NoSuchLabour
+from labour.told import ToldView
 from messaging.unit_of_work import UnitsOfWork
 from messaging.web import Items, Problem
 
@@ -88,6 +89,13 @@ class LabourController(Controller):
     ) -> Items[AnnouncementView]:
         async with units_of_work() as uow:
             return Items(await queries.list_announcements(uow.session, labour_id))
+
+    @get("/{labour_id:uuid}/told", summary="Who was told what, as the Notification service reported it")
+    async def list_told(
+        self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]
+    ) -> Items[ToldView]:
+        async with units_of_work() as uow:
+            return Items(await told.list_told(uow.session, labour_id))
 
     @post("/{labour_id:uuid}/subscribers", summary="Somebody is to be told")
     async def subscribe(

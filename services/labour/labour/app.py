@@ -11,7 +11,7 @@ from labour.settings import Settings
 from messaging import relay
 from messaging.database import create_engine, ping
 from messaging.hints import Hinter
-from messaging.operations import OutboxOperations, operator_guard
+from messaging.operations import ClaimOperations, OutboxOperations, operator_guard
 from messaging.unit_of_work import UnitOfWork
 from messaging.web import create_app
 
@@ -29,7 +29,9 @@ def build(settings: Settings) -> Litestar:
         hinting.cancel()
         await engine.dispose()
 
-    operations = Router("/", route_handlers=[OutboxOperations], guards=[operator_guard(settings.operations_token)])
+    operations = Router(
+        "/", route_handlers=[OutboxOperations, ClaimOperations], guards=[operator_guard(settings.operations_token)]
+    )
     return create_app(
         title="FernLabour: Labour",
         description="Plan a labour, say who shall be told, begin it, complete it.",

@@ -1,9 +1,11 @@
 """The REST API on a real database: what people can do, and what they hear when they cannot."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
@@ -11,16 +13,22 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from uuid_utils.compat import uuid7
 
+from contracts import Event, NotificationDelivered, NotificationFailed, NotificationSent
 from fern.postgres import TemporaryServer
-from labour import commands, store
+from labour import commands, store, told
 from labour.app import build
 from labour.phone import NotAPhoneNumber, to_e164
 from labour.settings import Settings
+from messaging.consumer import Received
+from messaging.envelope import Envelope
 from messaging.faults import POINTS
 from messaging.unit_of_work import UnitsOfWork
 from tests.support import eventually, served
 
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+ANY_ENVELOPE = Envelope(uuid7(), "notification", "any", 1, "any", NOW, None, b"")
 GRACE = {"name": "Grace", "phone": "+1 (202) 555-0123"}
 
 
@@ -222,6 +230,51 @@ async def test_the_trace_of_a_request_reaches_the_outbox(client: httpx.AsyncClie
     async with labour_engine.connect() as connection:
         row = await connection.execute(text("SELECT attributes->>'ce-traceparent' FROM outbox"))
         assert row.scalar_one().split("-")[1] == trace_id
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+async def test_whatever_order_the_news_of_a_message_come_in_the_furthest_counts(
+    labour_units: UnitsOfWork, labour_engine: AsyncEngine, order: tuple[int, ...]
+) -> None:
+    facts: dict[str, Any] = {"cause_type": "labour.begun", "channel": "sms"}
+    facts |= dict.fromkeys(("labour_id", "notification_id", "cause_id", "person_id"), uuid7())
+    sent, delivered = NotificationSent(**facts, sent_at=NOW), NotificationDelivered(**facts, delivered_at=NOW)
+    arrived: list[Event] = [sent, sent, delivered]
+    for number in order:
+        async with labour_units() as uow:
+            await told.react(uow, [Received(uuid7(), ANY_ENVELOPE, arrived[number])])
+
+    async with labour_engine.connect() as connection:
+        rows = await connection.execute(text("SELECT news FROM told"))
+        assert list(rows.scalars()) == ["delivered"]
+
+
+async def test_who_was_told_is_shown_with_the_names_of_those_who_are_still_there(
+    client: httpx.AsyncClient, labour_units: UnitsOfWork
+) -> None:
+    labour = await plan(client)
+    labour_id = UUID(labour.rpartition("/")[2])
+    grace = UUID((await client.post(f"{labour}/subscribers", json=GRACE)).json()["id"])
+    facts: dict[str, Any] = {
+        "cause_id": uuid7(),
+        "cause_type": "labour.begun",
+        "channel": "sms",
+        "labour_id": labour_id,
+    }
+    sent = NotificationSent(**facts, notification_id=uuid7(), person_id=grace, sent_at=NOW)
+    failed = NotificationFailed(
+        **facts, notification_id=uuid7(), person_id=uuid7(), failed_at=NOW, reason="the number is a landline"
+    )
+
+    async with labour_units() as uow:
+        await told.react(uow, [Received(uuid7(), ANY_ENVELOPE, event) for event in (sent, failed)])
+
+    items = (await client.get(f"{labour}/told")).json()["items"]
+    assert [(item["name"], item["news"], item["reason"]) for item in items] == [
+        ("Grace", "sent", None),
+        (None, "failed", "the number is a landline"),
+    ]
+    assert_problem(await client.get(f"/api/v1/labours/{uuid4()}/told"), 404, "no-such-labour")
 
 
 class Crash(BaseException):

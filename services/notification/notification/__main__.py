@@ -1,29 +1,23 @@
 """The processes of the Notification service: `python -m notification {api|consumer|consumer --drain|dispatcher|relay}`."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 
 from messaging import relay as outbox_relay
 from messaging.database import create_engine, ping
 from messaging.hints import Hinter, Listener
-from messaging.intake import Intake
-from messaging.logs import get_logger
 from messaging.process import run_role, until_ready
-from messaging.pubsub import PubSub
-from messaging.relay_process import run_relay
 from messaging.unit_of_work import UnitOfWork
 from messaging.web import serve
+from messaging.workers import run_consumer, run_relay
 from notification import ledger
 from notification.app import build
-from notification.consumer import SUBSCRIPTIONS, create_consumer
+from notification.consumer import create_consumer
 from notification.dispatcher import Dispatcher
 from notification.reactions import TOPICS
 from notification.reconcile import Reconciler
 from notification.settings import Settings
 from notification.sms import Twilio
-
-log = get_logger()
 
 
 async def api(stop: asyncio.Event) -> None:
@@ -31,39 +25,18 @@ async def api(stop: asyncio.Event) -> None:
     await serve(build(settings), host=settings.api_host, port=settings.api_port, stop=stop)
 
 
-async def consumer(stop: asyncio.Event) -> None:
-    async with _intake(stop) as intake:
-        if intake is not None:
-            await intake.run(stop)
-
-
-async def drain(stop: asyncio.Event) -> None:
-    """For scheduled jobs: handles what is there and ends."""
-    async with _intake(stop) as intake:
-        if intake is not None:
-            log.info("drained", handled=await intake.drain())
-
-
-@asynccontextmanager
-async def _intake(stop: asyncio.Event) -> AsyncIterator[Intake | None]:
+async def consumer(stop: asyncio.Event, *, drain: bool = False) -> None:
     settings = Settings.load()
-    engine = create_engine(settings.database_url, process="notification-consumer")
-    bus = PubSub(settings.project_id)
-    hinter = Hinter(settings.database_url, ledger.CHANNEL, process="notification-consumer")
-
-    def units_of_work() -> UnitOfWork:
-        return UnitOfWork(engine, source="notification", committed=lambda: None)
-
-    hinting = asyncio.create_task(hinter.run())
-    try:
-        ready = await until_ready("database", lambda: ping(engine), stop)
-        ready = ready and await until_ready("bus", lambda: bus.ping(TOPICS[0]), stop)
-        handle = create_consumer(units_of_work, bus, hinter.hint).handle
-        yield Intake(bus, SUBSCRIPTIONS, handle) if ready else None
-    finally:
-        hinting.cancel()
-        await bus.close()
-        await engine.dispose()
+    await run_consumer(
+        stop,
+        name="notification-consumer",
+        database_url=settings.database_url,
+        project_id=settings.project_id,
+        topics=TOPICS,
+        create=create_consumer,
+        hints=ledger.CHANNEL,
+        drain=drain,
+    )
 
 
 async def dispatcher(stop: asyncio.Event) -> None:
@@ -128,5 +101,11 @@ async def relay(stop: asyncio.Event) -> None:
 if __name__ == "__main__":
     run_role(
         "notification",
-        {"api": api, "consumer": consumer, "consumer --drain": drain, "dispatcher": dispatcher, "relay": relay},
+        {
+            "api": api,
+            "consumer": consumer,
+            "consumer --drain": partial(consumer, drain=True),
+            "dispatcher": dispatcher,
+            "relay": relay,
+        },
     )

@@ -41,5 +41,20 @@ def upgrade() -> None:
         )
     """)
     op.execute("CREATE INDEX ix_announcement_labour_id ON announcement (labour_id)")
+    op.execute("""
+        CREATE TABLE told (
+            notification_id uuid PRIMARY KEY,
+            labour_id       uuid NOT NULL,
+            person_id       uuid NOT NULL,
+            event_id        uuid NOT NULL,
+            event_type      text NOT NULL,
+            channel         text NOT NULL,
+            news            text NOT NULL CHECK (news IN ('sent', 'delivered', 'failed')),
+            rank            smallint NOT NULL,
+            at              timestamptz NOT NULL,
+            reason          text
+        )
+    """)
+    op.execute("CREATE INDEX ix_told_labour_id ON told (labour_id)")
     create_outbox_v1()
     create_claims_v1()
