@@ -269,20 +269,20 @@ async def _expire(office: PostOffice) -> int:
 # Outcomes
 
 
-@pytest.mark.parametrize("code", [21211, 21212, 21408, 21606, 21612, 21614, 21635, 21610])
-async def test_a_refusal_is_final_has_a_reason_and_is_never_repeated(office: PostOffice, code: int) -> None:
-    one = await office.post_one()
-    office.fault("refused", code=code, times=1)
+async def test_a_refusal_is_final_has_a_reason_and_is_never_repeated(office: PostOffice) -> None:
+    for code in (21211, 21212, 21408, 21606, 21612, 21614, 21635, 21610):
+        one = await office.post_one()
+        office.fault("refused", code=code, times=1)
 
-    await office.dispatcher().run_once()
+        await office.dispatcher().run_once()
 
-    row = await office.row(one.id)
-    assert (row["state"], row["failure_code"]) == ("FAILED", code)
-    assert row["failure"]
-    assert await office.news(one.id) == ["notification.failed"]
-    assert await office.dispatcher().run_once() == 0
-    assert (await office.reconciler().run_once()).sent_again == 0
-    assert office.texts(one) == []
+        row = await office.row(one.id)
+        assert (row["state"], row["failure_code"]) == ("FAILED", code)
+        assert row["failure"]
+        assert await office.news(one.id) == ["notification.failed"]
+        assert await office.dispatcher().run_once() == 0
+        assert (await office.reconciler().run_once()).sent_again == 0
+        assert office.texts(one) == []
 
 
 async def test_an_opt_out_holds_for_everything_later(office: PostOffice) -> None:
