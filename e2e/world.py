@@ -155,7 +155,9 @@ class World:
         self.labour_api.put(f"/api/v1/labours/{labour.id}/begin").raise_for_status()
 
     def complete(self, labour: Labour) -> None:
-        self.labour_api.put(f"/api/v1/labours/{labour.id}/complete").raise_for_status()
+        """With a key of its own: a client that got no answer may call this again."""
+        key = {"Idempotency-Key": f'"complete-{labour.id}"'}
+        self.labour_api.put(f"/api/v1/labours/{labour.id}/complete", headers=key).raise_for_status()
 
     # What can be seen
 

@@ -51,3 +51,19 @@ def create_claims_v1() -> None:
         ) PARTITION BY RANGE (event_id)
     """)
     op.execute("CREATE TABLE processed_event_default PARTITION OF processed_event DEFAULT")
+
+
+def create_idempotency_keys_v1() -> None:
+    op.execute("""
+        CREATE TABLE idempotency_key (
+            scope       text NOT NULL,
+            key         text NOT NULL,
+            fingerprint bytea NOT NULL,
+            status      smallint NOT NULL,
+            headers     jsonb NOT NULL,
+            body        bytea NOT NULL,
+            expires_at  timestamptz NOT NULL,
+            PRIMARY KEY (scope, key)
+        )
+    """)
+    op.execute("CREATE INDEX idempotency_key_expiry ON idempotency_key (expires_at)")

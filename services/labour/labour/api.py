@@ -12,11 +12,12 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from msgspec import Meta
 
 from labour import commands, model, queries, told
-from labour.commands import TooBusy
+from labour.once import Once, TooBusy
 from labour.phone import NotAPhoneNumber
 from labour.queries import AnnouncementView, LabourPage, LabourView, SubscriberView
 from labour.store import NoSuchLabour
 from labour.told import ToldView
+from messaging.idempotency import KeyInFlight, KeyReused
 from messaging.unit_of_work import UnitsOfWork
 from messaging.web import Items, Problem
 
@@ -44,15 +45,19 @@ class Announce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LabourController(Controller):
+    """Whatever changes something takes an `Idempotency-Key`, and then has its effect once however often it is sent."""
+
     path = "/api/v1/labours"
     tags = ("labours",)
 
     @post(summary="Plan a labour")
-    async def plan(
-        self, units_of_work: NamedDependency[UnitsOfWork], data: JSONBody[PlanLabour]
-    ) -> Response[LabourView]:
-        labour = await commands.plan_labour(units_of_work, mother_name=data.mother_name.strip())
-        return Response(LabourView.of(labour), status_code=201, headers={"Location": f"/api/v1/labours/{labour.id}"})
+    async def plan(self, once: NamedDependency[Once], data: JSONBody[PlanLabour]) -> Response[LabourView]:
+        return await once(
+            lambda uow: commands.plan_labour(uow, mother_name=data.mother_name.strip()),
+            LabourView.of,
+            status=201,
+            location=lambda labour: f"/api/v1/labours/{labour.id}",
+        )
 
     @get(summary="List labours, newest first")
     async def list_labours(
@@ -70,18 +75,20 @@ class LabourController(Controller):
             return await queries.get_labour(uow.session, labour_id)
 
     @put("/{labour_id:uuid}/begin", summary="It has begun: everyone subscribed is told")
-    async def begin(self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]) -> LabourView:
-        return LabourView.of(await commands.begin_labour(units_of_work, labour_id))
+    async def begin(self, once: NamedDependency[Once], labour_id: FromPath[UUID]) -> Response[LabourView]:
+        return await once(lambda uow: commands.begin_labour(uow, labour_id), LabourView.of)
 
     @put("/{labour_id:uuid}/complete", summary="The baby is here: everyone subscribed is told")
-    async def complete(self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]) -> LabourView:
-        return LabourView.of(await commands.complete_labour(units_of_work, labour_id))
+    async def complete(self, once: NamedDependency[Once], labour_id: FromPath[UUID]) -> Response[LabourView]:
+        return await once(lambda uow: commands.complete_labour(uow, labour_id), LabourView.of)
 
     @post("/{labour_id:uuid}/announcements", summary="Tell everyone something; it cannot be unsaid")
     async def announce(
-        self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID], data: JSONBody[Announce]
-    ) -> AnnouncementView:
-        return AnnouncementView.of(await commands.announce(units_of_work, labour_id, text=data.text.strip()))
+        self, once: NamedDependency[Once], labour_id: FromPath[UUID], data: JSONBody[Announce]
+    ) -> Response[AnnouncementView]:
+        return await once(
+            lambda uow: commands.announce(uow, labour_id, text=data.text.strip()), AnnouncementView.of, status=201
+        )
 
     @get("/{labour_id:uuid}/announcements", summary="What everyone was told, newest first")
     async def list_announcements(
@@ -99,16 +106,23 @@ class LabourController(Controller):
 
     @post("/{labour_id:uuid}/subscribers", summary="Somebody is to be told")
     async def subscribe(
-        self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID], data: JSONBody[Subscribe]
-    ) -> SubscriberView:
-        subscriber = await commands.subscribe(units_of_work, labour_id, name=data.name.strip(), phone=data.phone)
-        return SubscriberView.of(subscriber)
+        self, once: NamedDependency[Once], labour_id: FromPath[UUID], data: JSONBody[Subscribe]
+    ) -> Response[SubscriberView]:
+        return await once(
+            lambda uow: commands.subscribe(uow, labour_id, name=data.name.strip(), phone=data.phone),
+            SubscriberView.of,
+            status=201,
+        )
 
-    @delete("/{labour_id:uuid}/subscribers/{subscriber_id:uuid}", summary="Somebody is no longer to be told")
+    @delete(
+        "/{labour_id:uuid}/subscribers/{subscriber_id:uuid}",
+        status_code=204,
+        summary="Somebody is no longer to be told",
+    )
     async def unsubscribe(
-        self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID], subscriber_id: FromPath[UUID]
-    ) -> None:
-        await commands.unsubscribe(units_of_work, labour_id, subscriber_id)
+        self, once: NamedDependency[Once], labour_id: FromPath[UUID], subscriber_id: FromPath[UUID]
+    ) -> Response[None]:
+        return await once(lambda uow: commands.unsubscribe(uow, labour_id, subscriber_id), lambda _: None, status=204)
 
 
 def _conflict(name: str) -> Callable[[model.LabourError], Problem]:
@@ -122,6 +136,15 @@ PROBLEMS: Mapping[type[Exception], Callable[[Any], Problem]] = {
     ),
     TooBusy: lambda _: Problem(
         409, "too-busy", "Too many people are changing this labour at once; try again.", {"Retry-After": "1"}
+    ),
+    KeyInFlight: lambda _: Problem(
+        409,
+        "request-in-flight",
+        "A request with this Idempotency-Key is being handled; try again.",
+        {"Retry-After": "1"},
+    ),
+    KeyReused: lambda _: Problem(
+        422, "idempotency-key-reused", "This Idempotency-Key was used for another request; take a new one."
     ),
     model.LabourAlreadyBegun: _conflict("labour-already-begun"),
     model.LabourAlreadyCompleted: _conflict("labour-already-completed"),

@@ -7,6 +7,7 @@ from litestar import Litestar, Router
 from litestar.di import Provide
 
 from labour.api import PROBLEMS, LabourController
+from labour.once import provide_once
 from labour.settings import Settings
 from messaging import relay
 from messaging.database import create_engine, ping
@@ -37,7 +38,10 @@ def build(settings: Settings) -> Litestar:
         description="Plan a labour, say who shall be told, begin it, complete it.",
         routes=[LabourController, operations],
         problems=PROBLEMS,
-        dependencies={"units_of_work": Provide(lambda: units_of_work, sync_to_thread=False)},
+        dependencies={
+            "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
+            "once": Provide(provide_once),
+        },
         ready=lambda: ping(engine),
         lifespan=lifespan,
     )

@@ -132,6 +132,96 @@ async def test_people_subscribing_at_once_all_get_in_with_versions_in_order(
         assert list(versions.scalars()) == [1, 2, 3, 4, 5]
 
 
+KEY = {"Idempotency-Key": '"8e03978e-40d5-43e8-bc93-6894a57f9324"'}
+
+
+async def test_a_retried_request_with_the_same_key_has_one_effect_and_gets_the_same_answer(
+    client: httpx.AsyncClient, labour_engine: AsyncEngine
+) -> None:
+    labour = await plan(client)
+
+    first = await client.put(f"{labour}/complete", headers=KEY)
+    again = await client.put(f"{labour}/complete", headers=KEY)
+
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert first.content == again.content
+    assert "idempotency-replayed" not in first.headers
+    assert again.headers["idempotency-replayed"] == "true"
+    assert await outbox_types(labour_engine) == ["labour.completed"]
+
+
+async def test_every_request_that_changes_something_can_be_repeated_with_its_key(client: httpx.AsyncClient) -> None:
+    labour = await plan(client)
+    person = (await client.post(f"{labour}/subscribers", json=GRACE)).json()["id"]
+    requests: list[tuple[str, str, object]] = [
+        ("POST", "/api/v1/labours", {"mother_name": "Eve"}),
+        ("POST", f"{labour}/subscribers", {"name": "Alan", "phone": "+12025550199"}),
+        ("DELETE", f"{labour}/subscribers/{person}", None),
+        ("POST", f"{labour}/announcements", {"text": "Soon"}),
+        ("PUT", f"{labour}/begin", None),
+        ("PUT", f"{labour}/complete", None),
+    ]
+    for number, (method, path, body) in enumerate(requests):
+        answers = [
+            await client.request(method, path, json=body, headers={"Idempotency-Key": f"key-{number}"})
+            for _ in range(3)
+        ]
+        assert answers[0].is_success, answers[0].text
+        assert {(answer.status_code, answer.content, answer.headers.get("location")) for answer in answers} == {
+            (answers[0].status_code, answers[0].content, answers[0].headers.get("location"))
+        }
+    assert len((await client.get("/api/v1/labours")).json()["items"]) == 2
+
+
+async def test_a_key_with_another_request_is_refused_and_a_malformed_one_too(client: httpx.AsyncClient) -> None:
+    assert (await client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)).status_code == 201
+
+    other_body = await client.post("/api/v1/labours", json={"mother_name": "Eve"}, headers=KEY)
+    other_path = await client.put(f"/api/v1/labours/{uuid4()}/begin", headers=KEY)
+
+    assert_problem(other_body, 422, "idempotency-key-reused")
+    assert_problem(other_path, 422, "idempotency-key-reused")
+    for bad in ("", "two words", "x" * 256):
+        answer = await client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers={"Idempotency-Key": bad})
+        assert_problem(answer, 400, "bad-idempotency-key")
+
+
+async def test_twenty_requests_with_one_key_at_once_have_one_effect(
+    client: httpx.AsyncClient, labour_engine: AsyncEngine
+) -> None:
+    answers = await asyncio.gather(
+        *(client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY) for _ in range(20))
+    )
+
+    created = [answer for answer in answers if answer.status_code == 201]
+    assert len({answer.content for answer in created}) == 1
+    for answer in answers:
+        if answer.status_code != 201:
+            assert_problem(answer, 409, "request-in-flight")
+    async with labour_engine.connect() as connection:
+        assert (await connection.execute(text("SELECT count(*) FROM labour"))).scalar_one() == 1
+
+
+async def test_a_refused_request_stores_nothing_and_its_key_can_be_used_again(client: httpx.AsyncClient) -> None:
+    bad = await client.post("/api/v1/labours", json={}, headers=KEY)
+    missing = await client.put(f"/api/v1/labours/{uuid4()}/begin", headers=KEY)
+
+    assert_problem(bad, 400, "invalid-request")
+    assert_problem(missing, 404, "no-such-labour")
+    assert (await client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)).status_code == 201
+
+
+async def test_an_expired_key_is_forgotten(client: httpx.AsyncClient, labour_engine: AsyncEngine) -> None:
+    first = await client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)
+    async with labour_engine.begin() as connection:
+        await connection.execute(text("UPDATE idempotency_key SET expires_at = now() - interval '1 second'"))
+
+    second = await client.post("/api/v1/labours", json={"mother_name": "Eve"}, headers=KEY)
+
+    assert second.status_code == 201
+    assert first.json()["id"] != second.json()["id"]
+
+
 async def test_labours_are_listed_newest_first_page_by_page(client: httpx.AsyncClient) -> None:
     for name in ("first", "second", "third"):
         await plan(client, name)
@@ -287,7 +377,8 @@ class Crash(BaseException):
 async def test_an_event_exists_if_and_only_if_the_change_committed(
     labour_units: UnitsOfWork, labour_engine: AsyncEngine, point: str
 ) -> None:
-    labour = await commands.plan_labour(labour_units, mother_name="Ada")
+    async with labour_units() as uow:
+        labour = await commands.plan_labour(uow, mother_name="Ada")
 
     async def crash() -> None:
         raise Crash
@@ -295,7 +386,8 @@ async def test_an_event_exists_if_and_only_if_the_change_committed(
     POINTS[point].arm(crash)
     try:
         with pytest.raises(Crash):
-            await commands.complete_labour(labour_units, labour.id)
+            async with labour_units() as uow:
+                await commands.complete_labour(uow, labour.id)
     finally:
         POINTS[point].disarm()
 

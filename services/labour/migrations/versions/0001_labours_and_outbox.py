@@ -1,8 +1,8 @@
-"""Labours, their subscribers, the outbox, and claims for what this service consumes."""
+"""Labours with all that belongs to them, the outbox, claims, and idempotency keys."""
 
 from alembic import op
 
-from messaging.schema import create_claims_v1, create_outbox_v1
+from messaging.schema import create_claims_v1, create_idempotency_keys_v1, create_outbox_v1
 
 revision = "0001"
 down_revision = None
@@ -58,3 +58,4 @@ def upgrade() -> None:
     op.execute("CREATE INDEX ix_told_labour_id ON told (labour_id)")
     create_outbox_v1()
     create_claims_v1()
+    create_idempotency_keys_v1()
