@@ -88,6 +88,34 @@ def test_each_process_ends_by_itself_when_asked_under_load_and_nothing_is_lost(w
         world.until_everyone_is_told(labour, COMPLETE)
 
 
+def test_a_scheduled_job_drains_what_is_there_and_ends(world: World) -> None:
+    world.stop("notification-consumer")
+    labour = world.plan("Grace")
+    world.complete(labour)
+    world.until(lambda: not _unpublished(world), "all is published")
+
+    done = world.run("notification", "consumer", "--drain")
+    if not _claimed(world, labour):  # the last event came before the roster and has to come again
+        done = world.run("notification", "consumer", "--drain")
+
+    assert done.returncode == 0, done.stderr
+    world.until_everyone_is_told(labour, COMPLETE)
+    world.start("notification-consumer")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [(["nonsense"], 64, "usage"), (["api"], 78, "LABOUR_DATABASE_URL is not set: export LABOUR_DATABASE_URL=…")],
+)
+def test_a_process_that_cannot_start_says_why_with_its_own_exit_code(
+    world: World, arguments: list[str], code: int, said: str
+) -> None:
+    done = world.run("labour", *arguments, LABOUR_DATABASE_URL="")
+
+    assert done.returncode == code
+    assert said in done.stderr
+
+
 def test_a_parked_event_is_seen_and_freed_with_one_command_and_holds_nobody_else(world: World) -> None:
     poisoned, healthy = world.plan("Grace"), world.plan("Alan")
     world.until(lambda: not _unpublished(world), "all is published")
@@ -130,6 +158,10 @@ def test_an_unwanted_event_is_discarded_with_one_command_and_its_labour_goes_on(
 def _news(world: World, labour: Labour) -> list[tuple[str, str, str]]:
     items = world.labour_api.get(f"/api/v1/labours/{labour.id}/told").json()["items"]
     return [(item["name"], item["event_type"], item["news"]) for item in items]
+
+
+def _claimed(world: World, labour: Labour) -> bool:
+    return bool(world.sql("notification", "SELECT 1 FROM notification WHERE labour_id = $1", labour.id))
 
 
 def _unpublished(world: World) -> bool:

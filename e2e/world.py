@@ -189,6 +189,12 @@ class World:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout) if listing else done.stdout
 
+    def run(self, service: str, *arguments: str, **changed: str) -> subprocess.CompletedProcess[str]:
+        """A process of a service that ends by itself."""
+        environment = {**self.environment(), **changed}
+        command = [sys.executable, "-m", service, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
     def until(self, true: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
         deadline = time.monotonic() + seconds
         while not true():

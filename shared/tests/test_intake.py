@@ -141,6 +141,23 @@ async def test_a_drain_handles_what_is_there_and_ends(bus: PubSub) -> None:
     assert set(handled) == {str(number) for number in range(150)}
 
 
+async def test_an_exactly_once_subscription_is_consumed_the_same_way(bus_host: str, project: str) -> None:
+    await apply_topology(project, TOPICS, exactly_once=True)
+    bus = PubSub(project, timeout=5)
+    handled = list[str]()
+
+    async def handle(batch: Sequence[Message]) -> list[Verdict]:
+        handled.extend(message.data.decode() for message in batch)
+        return [Verdict.ACK] * len(batch)
+
+    await publish(bus, "one", "two")
+
+    assert await Intake(bus, SUBSCRIPTIONS, handle, drain_wait=1.5).drain() == 2
+    assert sorted(handled) == ["one", "two"]
+    assert await pull_all(bus, SUBSCRIPTIONS[0]) == []
+    await bus.close()
+
+
 async def test_a_stream_that_breaks_is_opened_again(
     tmp_path: Path, project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
