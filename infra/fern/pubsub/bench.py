@@ -2,7 +2,7 @@
 
 Three measures, each with the real messages and raw gRPC, so that the client costs as little as possible:
 
-    publish   500 messages of 200 bytes a call, two calls in flight          messages a second
+    publish   500 messages of 200 bytes a call, eight calls in flight        messages a second
     stream    one streaming pull of 4,000 that were just published, acked    messages a second
     latency   one message at a time on an idle emulator, publish → delivery  milliseconds, median
 
@@ -30,6 +30,7 @@ from fern.pubsub import google, wire
 from fern.pubsub.process import started
 
 _BATCH: Final = 500
+_IN_FLIGHT: Final = 8
 _PAYLOAD: Final = b"x" * 200
 _STREAMED: Final = 4000
 """Of what was published: at Google's 2,000 a second, all of it would take most of the run."""
@@ -76,7 +77,7 @@ async def measure(target: str, messages: int, singles: int) -> Round:
         started = time.perf_counter()
         request = wire.PublishRequest(topic=topic, messages=[wire.PubsubMessage(data=_PAYLOAD)] * _BATCH)
         calls = iter(range(messages // _BATCH))
-        await asyncio.gather(*[_publish(client, request, calls) for _ in range(2)])
+        await asyncio.gather(*[_publish(client, request, calls) for _ in range(_IN_FLIGHT)])
         published = time.perf_counter()
 
         stream = _Stream(client, subscription)

@@ -53,10 +53,10 @@ class Broker:
 
     # ── messages come in ──
 
-    async def publish(self, topic: Topic, request: Raw) -> list[str]:
+    async def publish(self, topic: Topic, request: Raw, encoded: bytes) -> list[str]:
         """Returns the message ids once the messages are on disk."""
         batch = self._batch(topic, request)
-        await self._keep(batch, topic)
+        await self._keep(topic, batch, encoded)
         return list(map(str, batch.ids))
 
     def _batch(self, topic: Topic, request: Raw) -> Batch:
@@ -64,13 +64,13 @@ class Broker:
         self._next_message_id += len(request.messages)
         return batch
 
-    async def _keep(self, batch: Batch, topic: Topic, *more: sql.Statement) -> None:
+    async def _keep(self, topic: Topic, batch: Batch, encoded: bytes, *more: sql.Statement) -> None:
         """Store it, with `more` in the same change, and then let the subscriptions have it."""
         routes = [(subscription, subscription.choose(batch)) for subscription in topic.subscriptions]
-        owed = [sql.owe(subscription.id, _ids(chosen)) for subscription, chosen in routes if chosen]
-        kept = [sql.keep(batch)] if owed or topic.retention else []
+        owed = {subscription.id: _ids(chosen) for subscription, chosen in routes if chosen}
+        kept = [sql.publish(batch, encoded, owed)] if owed or topic.retention else []
         if kept or more:
-            await self._store.submit(*kept, *owed, *more)
+            await self._store.submit(*kept, *more)
         for subscription, chosen in routes:
             if self.catalog.subscriptions.get(subscription.name) is subscription and not subscription.config.detached:
                 subscription.enqueue(chosen)
@@ -83,13 +83,11 @@ class Broker:
             topic = subscription.config.topic
             ack_ids = [ack_id for ack_id in ack_ids if not self.faults.strikes("forget-acks", topic)]
         done, stale = subscription.ack(ack_ids)
-        return self._store.submit(*self._settle(subscription, done)), stale
+        return self._store.submit(self._ack(subscription, done)), stale
 
-    def _settle(self, subscription: Subscription, messages: list[Message]) -> list[sql.Statement]:
-        settled = sql.settle(subscription.id, [message.id for message in messages])
-        if self.catalog.retains(subscription):
-            return [settled]
-        return [settled, sql.reclaim({message.batch.id for message in messages})]
+    def _ack(self, subscription: Subscription, messages: list[Message]) -> sql.Statement:
+        reclaimable = () if self.catalog.retains(subscription) else {message.batch.id for message in messages}
+        return sql.ack(subscription.id, [message.id for message in messages], reclaimable)
 
     async def seek(self, subscription: Subscription, since: int) -> None:
         """Ack everything from before `since` (in microseconds), and bring back everything after it that is still kept."""
@@ -108,7 +106,7 @@ class Broker:
         for subscription in self.catalog.subscriptions.values():
             oldest = moment - int(seconds(subscription.config.message_retention_duration) * 1e6)
             if old := subscription.drop_older(oldest):
-                changes += self._settle(subscription, old)
+                changes.append(self._ack(subscription, old))
         changes += [
             sql.reclaim_topic(t.id, moment - int(t.retention * 1e6))
             for t in self.catalog.topics.values()
@@ -136,19 +134,18 @@ class Broker:
         raw.attributes[f"{prefix}SubscriptionProject"] = project
         raw.attributes[f"{prefix}TopicPublishTime"] = raw.publish_time.ToJsonString()
         batch = self._batch(topic, request)
-        settled = self._settle(subscription, [delivery.message])
+        acked = self._ack(subscription, [delivery.message])
         # Both in one change: it is never in neither place, nor for good in both.
-        self._run(self._keep(batch, topic, *settled))
+        self._run(self._keep(topic, batch, request.SerializeToString(), acked))
         return True
 
     def remember_failures(self, subscription: Subscription, delivery: Delivery) -> None:
         self._store.submit(sql.remember_failures(subscription.id, delivery.message.id, delivery.failures))
 
     def restore(self, subscription: Subscription, messages: list[Message]) -> None:
-        self._store.submit(
-            *[sql.keep(batch) for batch in {message.batch.id: message.batch for message in messages}.values()],
-            sql.owe(subscription.id, [message.id for message in messages]),
-        )
+        batches = {message.batch.id: message.batch for message in messages}
+        owed = {subscription.id: [message.id for message in messages]}
+        self._store.submit(*[sql.publish(batch, batch.request.SerializeToString(), owed) for batch in batches.values()])
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

@@ -46,8 +46,6 @@ def serve(host: str, port: int, http_port: int, data_dir: Path) -> None:
     skip_clients()
     from fern.pubsub.server import running  # only now, so that it is loaded without the clients
 
-    # The writer thread needs the interpreter for microseconds at a time; do not let it wait the default 5 ms for its turn.
-    sys.setswitchinterval(0.0005)
     # A backlog is many small objects without cycles; looking for cycles every 700 allocations costs a quarter of the rate.
     gc.set_threshold(100_000, 20, 100)
 

@@ -104,6 +104,11 @@ def check_extension(field: str, value: int) -> None:
         raise invalid(f"{field}: {value} is not between 0 and 600 seconds")
 
 
+def check_publish_size(size: int) -> None:
+    if size > MAX_PUBLISH_BYTES:
+        raise invalid(f"messages: the request has {size} bytes, at most {MAX_PUBLISH_BYTES} are allowed")
+
+
 def check_publish(request: Raw) -> None:
     """The whole request is refused if one message is bad, as the service does."""
     messages = request.messages
@@ -111,8 +116,6 @@ def check_publish(request: Raw) -> None:
         raise invalid("messages: must not be empty")
     if len(messages) > MAX_PUBLISH_MESSAGES:
         raise invalid(f"messages: {len(messages)} in one request, at most {MAX_PUBLISH_MESSAGES} are allowed")
-    if request.ByteSize() > MAX_PUBLISH_BYTES:
-        raise invalid(f"messages: the request has {request.ByteSize()} bytes, at most {MAX_PUBLISH_BYTES} are allowed")
     ordering_key = messages[0].ordering_key
     if len(ordering_key.encode()) > MAX_ORDERING_KEY_BYTES:
         raise invalid(f"messages[0].ordering_key: longer than {MAX_ORDERING_KEY_BYTES} bytes")

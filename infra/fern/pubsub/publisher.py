@@ -12,7 +12,7 @@ from fern.pubsub import wire
 from fern.pubsub.broker import Broker
 from fern.pubsub.errors import Refused, invalid
 from fern.pubsub.pages import page
-from fern.pubsub.policy import check_project, check_publish, check_topic
+from fern.pubsub.policy import check_project, check_publish, check_publish_size, check_topic
 from fern.pubsub.rpc import Context, unary
 from fern.pubsub.wire import Raw
 
@@ -39,7 +39,7 @@ class Publisher:
                 "DetachSubscription": unary(
                     self.detach_subscription, wire.DetachSubscriptionRequest, wire.DetachSubscriptionResponse
                 ),
-                "Publish": unary(self.publish, wire.PublishRequest, wire.PublishResponse),
+                "Publish": unary(self.publish, bytes, wire.PublishResponse),
             },
         )
 
@@ -78,7 +78,10 @@ class Publisher:
         await self._catalog.detach(self._catalog.subscription(request.subscription))
         return wire.DetachSubscriptionResponse()
 
-    async def publish(self, request: Raw, context: Context) -> Raw:
+    async def publish(self, encoded: bytes, context: Context) -> Raw:
+        """The request is stored as it was sent, which saves encoding it again."""
+        check_publish_size(len(encoded))
+        request = wire.PublishRequest.FromString(encoded)
         topic = self._catalog.topic(request.topic)
         check_publish(request)
         faults = self._broker.faults
@@ -86,7 +89,7 @@ class Publisher:
             await faults.hang(request.topic)
             if faults.strikes("refuse-publish", request.topic):
                 raise Refused(grpc.StatusCode.UNAVAILABLE, "the fault refuse-publish is on")
-        return wire.PublishResponse(message_ids=await self._broker.publish(topic, request))
+        return wire.PublishResponse(message_ids=await self._broker.publish(topic, request, encoded))
 
 
 def merge(changes: Raw, current: Raw, mask: FieldMask, mutable: set[str]) -> Raw:

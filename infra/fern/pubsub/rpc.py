@@ -20,8 +20,10 @@ Method = Callable[[Any, Context], Awaitable[Any]]
 
 
 def unary(method: Method, request: Raw, response: Raw) -> grpc.RpcMethodHandler[Any, Any]:
+    """The method gets a message, or with `bytes` as the request the message as it was sent."""
+    read = None if request is bytes else request.FromString
     return grpc.unary_unary_rpc_method_handler(
-        _guarded(method), request_deserializer=request.FromString, response_serializer=response.SerializeToString
+        _guarded(method), request_deserializer=read, response_serializer=response.SerializeToString
     )
 
 

@@ -8,13 +8,13 @@
     fault          the faults that are on
     secret         the key that signs push tokens
 
-Each statement handles a whole batch in one step: the writer thread gives up the interpreter lock once a step, and with thousands
-of small steps it would spend its time waiting to get it back.
+The writer thread gives the interpreter up while SQLite works and has to wait for it after every statement, so a publish and an
+ack are one statement each: an insert into a view, whose trigger does all that belongs to it.
 """
 
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from fern.pubsub.message import Batch
@@ -38,23 +38,47 @@ CREATE TABLE fault (name TEXT PRIMARY KEY, settings TEXT NOT NULL) STRICT;
 CREATE TABLE secret (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 """
 
+_UNHELD: Final = "NOT EXISTS (SELECT 1 FROM backlog WHERE backlog.message BETWEEN batch.id AND batch.last)"
+VERBS: Final = f"""
+CREATE TEMP VIEW publish AS SELECT batch.*, '' AS owed FROM batch;
+CREATE TEMP TRIGGER publish INSTEAD OF INSERT ON publish BEGIN
+    -- Both may be there already: a replay of an ordering key brings back what other subscriptions still hold.
+    INSERT OR IGNORE INTO batch (id, last, topic, published_at, request, checksum)
+        VALUES (NEW.id, NEW.last, NEW.topic, NEW.published_at, NEW.request, NEW.checksum);
+    INSERT OR IGNORE INTO backlog (message, subscription)
+        SELECT message.value, owed.key FROM json_each(NEW.owed) AS owed, json_each(owed.value) AS message;
+END;
+CREATE TEMP VIEW ack AS SELECT subscription, '' AS messages, '' AS batches FROM backlog;
+CREATE TEMP TRIGGER ack INSTEAD OF INSERT ON ack BEGIN
+    DELETE FROM backlog
+        WHERE subscription = NEW.subscription AND message IN (SELECT value FROM json_each(NEW.messages));
+    DELETE FROM batch WHERE id IN (SELECT value FROM json_each(NEW.batches)) AND {_UNHELD};
+END;
+"""  # noqa: S608
+
 Statement = tuple[str, Sequence[Any]]
 
 # ── publish ──
 
 
-def keep(batch: Batch) -> Statement:
-    """Idempotent, because a replay of an ordering key brings back what other subscriptions may still hold."""
-    request = batch.request.SerializeToString()
-    last = batch.id + len(batch.request.messages) - 1
+def publish(batch: Batch, encoded: bytes, owed: Mapping[int, Sequence[int]]) -> Statement:
+    """`owed` are the messages that each subscription must get, by its id."""
     return (
-        "INSERT OR IGNORE INTO batch (id, last, topic, published_at, request, checksum) VALUES (?, ?, ?, ?, ?, ?)",
-        (batch.id, last, batch.topic_id, batch.published_at, request, zlib.crc32(request)),
+        "INSERT INTO publish (id, last, topic, published_at, request, checksum, owed) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            batch.id,
+            batch.ids[-1],
+            batch.topic_id,
+            batch.published_at,
+            encoded,
+            zlib.crc32(encoded),
+            json.dumps(owed),
+        ),
     )
 
 
 def owe(subscription_id: int, message_ids: Sequence[int]) -> Statement:
-    """The subscription must get these messages."""
+    """The subscription must get these messages, which are there already."""
     return (
         "INSERT OR IGNORE INTO backlog (message, subscription) SELECT value, ? FROM json_each(?)",
         (subscription_id, json.dumps(message_ids)),
@@ -64,21 +88,11 @@ def owe(subscription_id: int, message_ids: Sequence[int]) -> Statement:
 # ── settle ──
 
 
-def settle(subscription_id: int, message_ids: Sequence[int]) -> Statement:
+def ack(subscription_id: int, message_ids: Sequence[int], reclaimable: Iterable[int]) -> Statement:
+    """`reclaimable` are the batches that may go if nobody holds any of them any more."""
     return (
-        "DELETE FROM backlog WHERE subscription = ? AND message IN (SELECT value FROM json_each(?))",
-        (subscription_id, json.dumps(message_ids)),
-    )
-
-
-_UNHELD: Final = "NOT EXISTS (SELECT 1 FROM backlog WHERE backlog.message BETWEEN batch.id AND batch.last)"
-
-
-def reclaim(batch_ids: Iterable[int]) -> Statement:
-    """Free the disk space of those that nobody holds any more."""
-    return (
-        f"DELETE FROM batch WHERE id IN (SELECT value FROM json_each(?)) AND {_UNHELD}",  # noqa: S608
-        (json.dumps(list(batch_ids)),),
+        "INSERT INTO ack (subscription, messages, batches) VALUES (?, ?, ?)",
+        (subscription_id, json.dumps(message_ids), json.dumps(list(reclaimable))),
     )
 
 

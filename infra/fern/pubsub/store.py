@@ -110,7 +110,8 @@ class Store:
     def _commit(self, group: list[_Job]) -> Exception | None:
         try:
             with self._database:
-                self._database.execute("BEGIN IMMEDIATE")
+                if sum(len(job.statements) for job in group) > 1:  # one alone is a transaction by itself
+                    self._database.execute("BEGIN IMMEDIATE")
                 for job in group:
                     for text, parameters in job.statements:
                         job.rows = self._database.execute(text, parameters).fetchall()
@@ -174,6 +175,7 @@ def _open(path: Path, advice: str) -> sqlite3.Connection:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
             database.execute("PRAGMA journal_size_limit = 67108864")
+            database.executescript(sql.VERBS)
             return database
     except sqlite3.DatabaseError as error:
         problem = str(error)

@@ -81,17 +81,17 @@ class Bus:
         """Up to `count` messages; fewer only when no more came in time."""
         received: list[ReceivedMessage] = []
         deadline = time.monotonic() + within
-        while len(received) < count and (left := deadline - time.monotonic()) > 0:
+        while len(received) < count and (left := deadline - time.monotonic()) > 0.2:
             try:
                 response = await self.subscriber.pull(
-                    subscription=subscription, max_messages=count - len(received), timeout=max(left, 0.5), retry=None
+                    subscription=subscription, max_messages=count - len(received), timeout=left, retry=None
                 )
             except DeadlineExceeded:
                 break
             received += response.received_messages
         return received
 
-    async def nothing(self, subscription: str, within: float = 0.7) -> bool:
+    async def nothing(self, subscription: str, within: float = 0.6) -> bool:
         return not await self.pull(subscription, within=within)
 
     async def ack(self, subscription: str, *received: ReceivedMessage) -> None:

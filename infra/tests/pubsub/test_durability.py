@@ -68,7 +68,7 @@ async def _publish(bus: Bus, topic: str, published: set[str]) -> None:
 async def _consume(bus: Bus, subscription: str, acked: set[str], in_doubt: set[str]) -> None:
     while True:
         try:
-            received = await bus.pull(subscription, 20, within=0.1)
+            received = await bus.pull(subscription, 20, within=0.5)
         except GoogleAPICallError:
             return
         ids = {one.message.message_id for one in received}
