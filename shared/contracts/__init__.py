@@ -6,10 +6,15 @@ The JSON Schemas in `schemas/` are what was published: a test fails when a struc
 """
 
 from contracts.events import (
+    ContractionCorrected,
+    ContractionDeleted,
+    ContractionEnded,
+    ContractionStarted,
     Event,
     LabourAnnounced,
     LabourBegun,
     LabourCompleted,
+    LabourPhaseChanged,
     NotificationDelivered,
     NotificationFailed,
     NotificationSent,
@@ -20,10 +25,15 @@ from contracts.registry import EVENTS, UnknownEvent, WrongSchema, decode, json_s
 
 __all__ = [
     "EVENTS",
+    "ContractionCorrected",
+    "ContractionDeleted",
+    "ContractionEnded",
+    "ContractionStarted",
     "Event",
     "LabourAnnounced",
     "LabourBegun",
     "LabourCompleted",
+    "LabourPhaseChanged",
     "NotificationDelivered",
     "NotificationFailed",
     "NotificationSent",

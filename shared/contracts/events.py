@@ -58,6 +58,49 @@ class LabourAnnounced(Event, frozen=True, kw_only=True):
     text: Annotated[str, Meta(min_length=1, max_length=280)]
 
 
+class LabourPhaseChanged(Event, frozen=True, kw_only=True):
+    """Further on: from `previous` to `phase`. Beginning and completing have events of their own."""
+
+    type = "labour.phase-changed"
+
+    phase: str
+    previous: str
+    changed_at: datetime
+
+
+class ContractionStarted(Event, frozen=True, kw_only=True):
+    type = "contraction.started"
+
+    contraction_id: UUID
+    started_at: datetime
+
+
+class ContractionEnded(Event, frozen=True, kw_only=True):
+    type = "contraction.ended"
+
+    contraction_id: UUID
+    started_at: datetime
+    ended_at: datetime
+    intensity: Annotated[int, Meta(ge=0, le=10)]
+
+
+class ContractionCorrected(Event, frozen=True, kw_only=True):
+    """As it is now, after the correction; one that still runs has no end and no intensity."""
+
+    type = "contraction.corrected"
+
+    contraction_id: UUID
+    started_at: datetime
+    ended_at: datetime | None
+    intensity: Annotated[int, Meta(ge=0, le=10)] | None
+
+
+class ContractionDeleted(Event, frozen=True, kw_only=True):
+    type = "contraction.deleted"
+
+    contraction_id: UUID
+
+
 class LabourCompleted(Event, frozen=True, kw_only=True):
     """`roster_version` as in `LabourBegun`."""
 

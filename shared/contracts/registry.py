@@ -9,9 +9,14 @@ from contracts import events
 EVENTS: dict[tuple[str, int], type[events.Event]] = {
     (event.type, event.version): event
     for event in (
+        events.ContractionCorrected,
+        events.ContractionDeleted,
+        events.ContractionEnded,
+        events.ContractionStarted,
         events.LabourAnnounced,
         events.LabourBegun,
         events.LabourCompleted,
+        events.LabourPhaseChanged,
         events.NotificationDelivered,
         events.NotificationFailed,
         events.NotificationSent,

@@ -28,6 +28,7 @@ PersonName = Annotated[
 
 class PlanLabour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mother_name: PersonName
+    first_labour: bool = True
 
 
 class Subscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,7 +54,7 @@ class LabourController(Controller):
     @post(summary="Plan a labour")
     async def plan(self, once: NamedDependency[Once], data: JSONBody[PlanLabour]) -> Response[LabourView]:
         return await once(
-            lambda uow: commands.plan_labour(uow, mother_name=data.mother_name.strip()),
+            lambda uow: commands.plan_labour(uow, mother_name=data.mother_name.strip(), first_labour=data.first_labour),
             LabourView.of,
             status=201,
             location=lambda labour: f"/api/v1/labours/{labour.id}",
@@ -81,6 +82,10 @@ class LabourController(Controller):
     @put("/{labour_id:uuid}/complete", summary="The baby is here: everyone subscribed is told")
     async def complete(self, once: NamedDependency[Once], labour_id: FromPath[UUID]) -> Response[LabourView]:
         return await once(lambda uow: commands.complete_labour(uow, labour_id), LabourView.of)
+
+    @put("/{labour_id:uuid}/pushing", summary="The mother is pushing")
+    async def push(self, once: NamedDependency[Once], labour_id: FromPath[UUID]) -> Response[LabourView]:
+        return await once(lambda uow: commands.push(uow, labour_id), LabourView.of)
 
     @post("/{labour_id:uuid}/announcements", summary="Tell everyone something; it cannot be unsaid")
     async def announce(
@@ -151,6 +156,10 @@ PROBLEMS: Mapping[type[Exception], Callable[[Any], Problem]] = {
     model.TooSoon: lambda error: Problem(
         429, "too-soon", str(error), {"Retry-After": str(math.ceil(error.wait.total_seconds()))}
     ),
+    model.LabourNotBegun: _conflict("labour-not-begun"),
+    model.ContractionRunning: _conflict("contraction-running"),
+    model.ImpossibleTimes: lambda error: Problem(422, "impossible-times", str(error), labour_id=str(error.labour_id)),
+    model.NoSuchContraction: lambda error: Problem(404, "no-such-contraction", str(error)),
     model.AlreadySubscribed: _conflict("already-subscribed"),
     model.RosterFull: _conflict("roster-full"),
     model.NotSubscribed: lambda error: Problem(404, "not-subscribed", str(error), labour_id=str(error.labour_id)),

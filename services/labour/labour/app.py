@@ -7,6 +7,7 @@ from litestar import Litestar, Router
 from litestar.di import Provide
 
 from labour.api import PROBLEMS, LabourController
+from labour.contractions_api import ContractionController
 from labour.once import provide_once
 from labour.settings import Settings
 from messaging import relay
@@ -36,7 +37,7 @@ def build(settings: Settings) -> Litestar:
     return create_app(
         title="FernLabour: Labour",
         description="Plan a labour, say who shall be told, begin it, complete it.",
-        routes=[LabourController, operations],
+        routes=[LabourController, ContractionController, operations],
         problems=PROBLEMS,
         dependencies={
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),

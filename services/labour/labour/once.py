@@ -45,7 +45,7 @@ class Once:
                     if answer is not None:
                         return _response(answer, replayed=True)
                     result = await verb(uow)
-                    await uow.session.flush()  # the answer shows the version that is about to be committed
+                    await uow.session.flush()  # a lost race shows here, before the answer is stored
                     headers = {"Location": location(result)} if location else {}
                     body = b"" if status == 204 else msgspec.json.encode(view(result))
                     answer = Answer(status, headers, body)

@@ -9,8 +9,10 @@ import msgspec
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from labour.model import Announcement, Labour, Phase, Subscriber
-from labour.store import NoSuchLabour, announcement_table, labour_table, subscriber_table
+from labour.advice import Advice, advise
+from labour.contractions import Contraction, Phase
+from labour.model import Announcement, Labour, Subscriber
+from labour.store import NoSuchLabour, announcement_table, contraction_table, labour_table, subscriber_table
 
 
 class SubscriberView(msgspec.Struct, frozen=True):
@@ -33,9 +35,23 @@ class AnnouncementView(msgspec.Struct, frozen=True):
         return cls(announcement.id, announcement.text, announcement.announced_at)
 
 
+class ContractionView(msgspec.Struct, frozen=True):
+    """One that still runs has no end and no intensity."""
+
+    id: UUID
+    started_at: datetime
+    ended_at: datetime | None
+    intensity: int | None
+
+    @classmethod
+    def of(cls, contraction: Contraction) -> "ContractionView":
+        return cls(contraction.id, contraction.started_at, contraction.ended_at, contraction.intensity)
+
+
 class LabourView(msgspec.Struct, frozen=True):
     id: UUID
     mother_name: str
+    first_labour: bool
     phase: Phase
     planned_at: datetime
     begun_at: datetime | None
@@ -50,6 +66,7 @@ class LabourView(msgspec.Struct, frozen=True):
         return cls(
             labour.id,
             labour.mother_name,
+            labour.first_labour,
             labour.phase,
             labour.planned_at,
             labour.begun_at,
@@ -85,6 +102,24 @@ async def list_labours(session: AsyncSession, *, limit: int, after: UUID | None)
     people = await _subscribers(session, [row["id"] for row in rows[:limit]])
     items = [LabourView(**row, subscribers=people[row["id"]]) for row in rows[:limit]]
     return LabourPage(items, items[-1].id if len(rows) > limit else None)
+
+
+async def list_contractions(session: AsyncSession, labour_id: UUID) -> list[ContractionView]:
+    """In the order in which they started."""
+    await get_labour(session, labour_id)
+    columns = (contraction_table.c[name] for name in ContractionView.__struct_fields__)
+    statement = select(*columns).where(contraction_table.c.labour_id == labour_id)
+    return [ContractionView(*row) for row in await session.execute(statement.order_by(contraction_table.c.started_at))]
+
+
+async def get_advice(session: AsyncSession, labour_id: UUID, now: datetime) -> list[Advice]:
+    labour = await get_labour(session, labour_id)
+    contractions = list[Contraction]()
+    for view in await list_contractions(session, labour_id):
+        contraction = Contraction(started_at=view.started_at)
+        contraction.ended_at, contraction.intensity = view.ended_at, view.intensity
+        contractions.append(contraction)
+    return advise(contractions, first_labour=labour.first_labour, now=now)
 
 
 async def list_announcements(session: AsyncSession, labour_id: UUID) -> list[AnnouncementView]:

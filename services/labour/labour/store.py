@@ -2,10 +2,23 @@
 
 from uuid import UUID
 
-from sqlalchemy import Column, DateTime, Enum, ForeignKey, Integer, Table, Text, UniqueConstraint, Uuid
+from sqlalchemy import (
+    Boolean,
+    Column,
+    DateTime,
+    Enum,
+    ForeignKey,
+    Integer,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+)
 from sqlalchemy.orm import registry, relationship
 
-from labour.model import Announcement, Labour, Phase, Subscriber
+from labour.contractions import Contraction, Phase
+from labour.model import Announcement, Labour, Subscriber
 from messaging.outbox import outbox
 from messaging.unit_of_work import UnitOfWork
 
@@ -18,6 +31,7 @@ labour_table = Table(
     metadata,
     Column("id", Uuid, primary_key=True),
     Column("mother_name", Text, nullable=False),
+    Column("first_labour", Boolean, nullable=False),
     Column(
         "phase",
         Enum(Phase, native_enum=False, length=20, values_callable=lambda phases: [phase.value for phase in phases]),
@@ -43,6 +57,16 @@ subscriber_table = Table(
 )
 
 
+contraction_table = Table(
+    "contraction",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("labour_id", Uuid, ForeignKey("labour.id"), nullable=False, index=True),
+    Column("started_at", DateTime(timezone=True), nullable=False),
+    Column("ended_at", DateTime(timezone=True)),
+    Column("intensity", SmallInteger),
+)
+
 announcement_table = Table(
     "announcement",
     metadata,
@@ -54,15 +78,20 @@ announcement_table = Table(
 
 # Once, on import; the model itself knows nothing of it, so its rules are tested without a database.
 mapper.map_imperatively(Subscriber, subscriber_table)
+mapper.map_imperatively(Contraction, contraction_table)
 mapper.map_imperatively(Announcement, announcement_table)
 mapper.map_imperatively(
     Labour,
     labour_table,
     version_id_col=labour_table.c.version,
+    version_id_generator=False,  # the model counts: also what changes only its parts must refuse a second writer
     properties={
         "subscribers": relationship(
             Subscriber, lazy="selectin", cascade="all, delete-orphan", order_by=subscriber_table.c.id
-        )
+        ),
+        "contractions": relationship(
+            Contraction, lazy="selectin", cascade="all, delete-orphan", order_by=contraction_table.c.started_at
+        ),
     },
 )
 

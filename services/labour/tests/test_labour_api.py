@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -103,6 +103,50 @@ async def test_an_announcement_is_kept_told_and_cooled_down(
     assert (await client.get(f"{labour}/announcements")).json()["items"] == [announced.json()]
     assert await outbox_types(labour_engine) == ["labour.announced"]
     assert_problem(await client.get(f"/api/v1/labours/{uuid4()}/announcements"), 404, "no-such-labour")
+
+
+async def test_contractions_lead_from_a_plan_to_advice_and_phases(
+    client: httpx.AsyncClient, labour_engine: AsyncEngine
+) -> None:
+    labour = await plan(client)
+    begin = datetime.now(UTC) - timedelta(minutes=89)
+    for number in range(30):
+        start = begin + timedelta(minutes=3 * number)
+        started = await client.post(f"{labour}/contractions", json={"started_at": start.isoformat()})
+        assert started.status_code == 201, started.text
+        end = {"ended_at": (start + timedelta(seconds=95)).isoformat(), "intensity": 8}
+        ended = await client.put(f"{labour}/contractions/{started.json()['id']}/end", json=end)
+        assert ended.status_code == 200, ended.text
+    running = (await client.post(f"{labour}/contractions", json={})).json()
+
+    assert (await client.get(labour)).json()["phase"] == "transition"
+    advice = (await client.get(f"{labour}/advice")).json()["items"]
+    assert [item["kind"] for item in advice] == ["go-to-hospital"]
+    assert_problem(await client.put(f"{labour}/complete"), 409, "contraction-running")
+    assert_problem(await client.post(f"{labour}/contractions", json={}), 409, "contraction-running")
+    assert (await client.delete(f"{labour}/contractions/{running['id']}")).status_code == 204
+    first = (await client.get(f"{labour}/contractions")).json()["items"][0]
+    corrected = await client.patch(f"{labour}/contractions/{first['id']}", json={"intensity": 9})
+    assert corrected.json() == {**first, "intensity": 9}
+    backwards = {"ended_at": first["started_at"]}
+    impossible = await client.patch(f"{labour}/contractions/{first['id']}", json=backwards)
+    assert_problem(impossible, 422, "impossible-times")
+    assert_problem(await client.delete(f"{labour}/contractions/{uuid4()}"), 404, "no-such-contraction")
+    naive = await client.post(f"{labour}/contractions", json={"started_at": "2026-01-01T00:00:00"})
+    assert_problem(naive, 400, "invalid-request")
+    assert (await client.put(f"{labour}/pushing")).json()["phase"] == "pushing"
+    types = await outbox_types(labour_engine)
+    assert types[:2] == ["labour.begun", "contraction.started"]
+    assert types.count("labour.phase-changed") == 2  # transition at once, then pushing
+
+
+async def test_two_phones_starting_a_contraction_at_once_start_one(client: httpx.AsyncClient) -> None:
+    labour = await plan(client)
+
+    answers = await asyncio.gather(*(client.post(f"{labour}/contractions", json={}) for _ in range(6)))
+
+    assert sorted(answer.status_code for answer in answers) == [201] + [409] * 5
+    assert len((await client.get(f"{labour}/contractions")).json()["items"]) == 1
 
 
 async def test_ten_people_completing_at_once_make_one_event(

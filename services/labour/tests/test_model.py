@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts import LabourAnnounced, LabourBegun, LabourCompleted, SubscriberAdded, SubscriberRemoved
+from labour.contractions import Phase
 from labour.model import (
     ANNOUNCEMENT_COOLDOWN,
     ROSTER_LIMIT,
@@ -18,7 +19,6 @@ from labour.model import (
     LabourAlreadyCompleted,
     LabourError,
     NotSubscribed,
-    Phase,
     RosterFull,
     TooSoon,
 )

@@ -13,7 +13,9 @@ def upgrade() -> None:
         CREATE TABLE labour (
             id             uuid PRIMARY KEY,
             mother_name    text NOT NULL,
-            phase          varchar(20) NOT NULL CHECK (phase IN ('planned', 'early', 'complete')),
+            first_labour   boolean NOT NULL,
+            phase          varchar(20) NOT NULL CHECK (phase IN
+                ('planned', 'early', 'active', 'transition', 'pushing', 'complete')),
             planned_at     timestamptz NOT NULL,
             begun_at       timestamptz,
             completed_at   timestamptz CHECK ((phase = 'complete') = (completed_at IS NOT NULL)),
@@ -32,6 +34,18 @@ def upgrade() -> None:
             CONSTRAINT subscriber_once_per_labour UNIQUE (labour_id, phone)
         )
     """)
+    op.execute("""
+        CREATE TABLE contraction (
+            id         uuid PRIMARY KEY,
+            labour_id  uuid NOT NULL REFERENCES labour (id),
+            started_at timestamptz NOT NULL,
+            ended_at   timestamptz CHECK (ended_at > started_at),
+            intensity  smallint CHECK (intensity BETWEEN 0 AND 10),
+            CHECK ((ended_at IS NULL) = (intensity IS NULL))
+        )
+    """)
+    op.execute("CREATE INDEX ix_contraction_labour_id ON contraction (labour_id)")
+    op.execute("CREATE UNIQUE INDEX contraction_one_running ON contraction (labour_id) WHERE ended_at IS NULL")
     op.execute("""
         CREATE TABLE announcement (
             id           uuid PRIMARY KEY,

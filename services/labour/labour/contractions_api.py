@@ -1,0 +1,106 @@
+"""The part of the REST API about contractions, and what they advise."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from litestar import Controller, Response, delete, get, patch, post, put
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import Meta
+
+from labour import commands, queries
+from labour.advice import Advice
+from labour.once import Once
+from labour.queries import ContractionView
+from messaging.unit_of_work import UnitsOfWork
+from messaging.web import Items
+
+When = Annotated[datetime, Meta(tz=True, description="RFC 3339 with an offset; now, if left out")]
+Intensity = Annotated[int, Meta(ge=0, le=10)]
+
+
+class StartContraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    started_at: When | None = None
+
+
+class EndContraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    intensity: Intensity
+    ended_at: When | None = None
+
+
+class CorrectContraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is left out stays."""
+
+    started_at: When | None = None
+    ended_at: When | None = None
+    intensity: Intensity | None = None
+
+
+class ContractionController(Controller):
+    path = "/api/v1/labours/{labour_id:uuid}"
+    tags = ("contractions",)
+
+    @post("/contractions", summary="A contraction starts; the first one begins the labour")
+    async def start(
+        self, once: NamedDependency[Once], labour_id: FromPath[UUID], data: JSONBody[StartContraction]
+    ) -> Response[ContractionView]:
+        return await once(
+            lambda uow: commands.start_contraction(uow, labour_id, data.started_at), ContractionView.of, status=201
+        )
+
+    @get("/contractions", summary="All contractions, in the order in which they started")
+    async def list_contractions(
+        self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]
+    ) -> Items[ContractionView]:
+        async with units_of_work() as uow:
+            return Items(await queries.list_contractions(uow.session, labour_id))
+
+    @put("/contractions/{contraction_id:uuid}/end", summary="A contraction ends; the last five may change the phase")
+    async def end(
+        self,
+        once: NamedDependency[Once],
+        labour_id: FromPath[UUID],
+        contraction_id: FromPath[UUID],
+        data: JSONBody[EndContraction],
+    ) -> Response[ContractionView]:
+        return await once(
+            lambda uow: commands.end_contraction(
+                uow, labour_id, contraction_id, ended_at=data.ended_at, intensity=data.intensity
+            ),
+            ContractionView.of,
+        )
+
+    @patch("/contractions/{contraction_id:uuid}", summary="Correct a contraction")
+    async def correct(
+        self,
+        once: NamedDependency[Once],
+        labour_id: FromPath[UUID],
+        contraction_id: FromPath[UUID],
+        data: JSONBody[CorrectContraction],
+    ) -> Response[ContractionView]:
+        return await once(
+            lambda uow: commands.correct_contraction(
+                uow,
+                labour_id,
+                contraction_id,
+                started_at=data.started_at,
+                ended_at=data.ended_at,
+                intensity=data.intensity,
+            ),
+            ContractionView.of,
+        )
+
+    @delete("/contractions/{contraction_id:uuid}", status_code=204, summary="It was none")
+    async def remove(
+        self, once: NamedDependency[Once], labour_id: FromPath[UUID], contraction_id: FromPath[UUID]
+    ) -> Response[None]:
+        return await once(
+            lambda uow: commands.delete_contraction(uow, labour_id, contraction_id), lambda _: None, status=204
+        )
+
+    @get("/advice", summary="What to do now, and why; the most urgent first")
+    async def advice(self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]) -> Items[Advice]:
+        async with units_of_work() as uow:
+            return Items(await queries.get_advice(uow.session, labour_id, datetime.now(UTC)))
