@@ -78,7 +78,7 @@ def serve(host: str, port: int, http_port: int, data_dir: Path) -> None:
 
 
 @pubsub.command()
-@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True)
+@click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True)
 @click.option(
     "--messages",
     type=click.IntRange(500, 1_000_000),
