@@ -14,11 +14,12 @@ import msgspec
 import structlog
 import uvicorn
 from litestar import Litestar, get
+from litestar.datastructures import MutableScopeHeaders
 from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.openapi import OpenAPIConfig
 from litestar.plugins.problem_details import ProblemDetailsConfig, ProblemDetailsException, ProblemDetailsPlugin
-from litestar.types import ASGIApp, ControllerRouterHandler, Receive, Scope, Send
+from litestar.types import ASGIApp, ControllerRouterHandler, Message, Receive, Scope, Send
 from sqlalchemy.exc import DBAPIError
 
 from messaging import trace
@@ -92,6 +93,16 @@ def _tracing(app: ASGIApp) -> ASGIApp:
     return traced
 
 
+async def _harden(message: Message, _: Scope) -> None:
+    """Headers for answers that hold personal data: kept by nobody, framed by nobody, taken for nothing but what they are."""
+    if message["type"] == "http.response.start":
+        headers = MutableScopeHeaders.from_message(message)
+        headers["X-Content-Type-Options"] = "nosniff"
+        headers["Referrer-Policy"] = "no-referrer"
+        headers["X-Frame-Options"] = "DENY"
+        headers.setdefault("Cache-Control", "no-store")
+
+
 def _health(ready: Callable[[], Awaitable[None]]) -> list[ControllerRouterHandler]:
     @get("/health/live", summary="The process runs", tags=["health"])
     async def live() -> dict[str, str]:
@@ -134,6 +145,7 @@ def create_app(
         plugins=[ProblemDetailsPlugin(ProblemDetailsConfig(exception_to_problem_detail_map=table))],
         openapi_config=OpenAPIConfig(title=title, version="1", description=description),
         middleware=[_tracing],
+        before_send=[_harden],  # also for errors that never reach a middleware
         request_max_body_size=100_000,
         lifespan=[asynccontextmanager(lifespan)],
         logging_config=None,

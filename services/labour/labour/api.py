@@ -12,10 +12,10 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from msgspec import Meta
 
 from labour import commands, model, queries, told
-from labour.once import Once, TooBusy
+from labour.once import Once, TooBusy, etag
 from labour.phone import NotAPhoneNumber
 from labour.queries import AnnouncementView, LabourPage, LabourView, SubscriberView
-from labour.store import NoSuchLabour
+from labour.store import NoSuchLabour, VersionChanged
 from labour.told import ToldView
 from messaging.idempotency import KeyInFlight, KeyReused
 from messaging.unit_of_work import UnitsOfWork
@@ -46,7 +46,9 @@ class Announce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LabourController(Controller):
-    """Whatever changes something takes an `Idempotency-Key`, and then has its effect once however often it is sent."""
+    """Whatever changes something takes an `Idempotency-Key`, and then has its effect once however often it is sent; and
+    `If-Match` with the ETag of the labour, and then has it only if nobody else changed the labour meanwhile.
+    """
 
     path = "/api/v1/labours"
     tags = ("labours",)
@@ -54,7 +56,9 @@ class LabourController(Controller):
     @post(summary="Plan a labour")
     async def plan(self, once: NamedDependency[Once], data: JSONBody[PlanLabour]) -> Response[LabourView]:
         return await once(
-            lambda uow: commands.plan_labour(uow, mother_name=data.mother_name.strip(), first_labour=data.first_labour),
+            lambda labours: commands.plan_labour(
+                labours, mother_name=data.mother_name.strip(), first_labour=data.first_labour
+            ),
             LabourView.of,
             status=201,
             location=lambda labour: f"/api/v1/labours/{labour.id}",
@@ -71,28 +75,33 @@ class LabourController(Controller):
             return await queries.list_labours(uow.session, limit=limit, after=after)
 
     @get("/{labour_id:uuid}", summary="One labour and the people who are told about it")
-    async def get_labour(self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]) -> LabourView:
+    async def get_labour(
+        self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]
+    ) -> Response[LabourView]:
         async with units_of_work() as uow:
-            return await queries.get_labour(uow.session, labour_id)
+            labour = await queries.get_labour(uow.session, labour_id)
+        return Response(labour, headers={"ETag": etag(labour.version)})
 
     @put("/{labour_id:uuid}/begin", summary="It has begun: everyone subscribed is told")
     async def begin(self, once: NamedDependency[Once], labour_id: FromPath[UUID]) -> Response[LabourView]:
-        return await once(lambda uow: commands.begin_labour(uow, labour_id), LabourView.of)
+        return await once(lambda labours: commands.begin_labour(labours, labour_id), LabourView.of)
 
     @put("/{labour_id:uuid}/complete", summary="The baby is here: everyone subscribed is told")
     async def complete(self, once: NamedDependency[Once], labour_id: FromPath[UUID]) -> Response[LabourView]:
-        return await once(lambda uow: commands.complete_labour(uow, labour_id), LabourView.of)
+        return await once(lambda labours: commands.complete_labour(labours, labour_id), LabourView.of)
 
     @put("/{labour_id:uuid}/pushing", summary="The mother is pushing")
     async def push(self, once: NamedDependency[Once], labour_id: FromPath[UUID]) -> Response[LabourView]:
-        return await once(lambda uow: commands.push(uow, labour_id), LabourView.of)
+        return await once(lambda labours: commands.push(labours, labour_id), LabourView.of)
 
     @post("/{labour_id:uuid}/announcements", summary="Tell everyone something; it cannot be unsaid")
     async def announce(
         self, once: NamedDependency[Once], labour_id: FromPath[UUID], data: JSONBody[Announce]
     ) -> Response[AnnouncementView]:
         return await once(
-            lambda uow: commands.announce(uow, labour_id, text=data.text.strip()), AnnouncementView.of, status=201
+            lambda labours: commands.announce(labours, labour_id, text=data.text.strip()),
+            AnnouncementView.of,
+            status=201,
         )
 
     @get("/{labour_id:uuid}/announcements", summary="What everyone was told, newest first")
@@ -114,7 +123,7 @@ class LabourController(Controller):
         self, once: NamedDependency[Once], labour_id: FromPath[UUID], data: JSONBody[Subscribe]
     ) -> Response[SubscriberView]:
         return await once(
-            lambda uow: commands.subscribe(uow, labour_id, name=data.name.strip(), phone=data.phone),
+            lambda labours: commands.subscribe(labours, labour_id, name=data.name.strip(), phone=data.phone),
             SubscriberView.of,
             status=201,
         )
@@ -127,7 +136,9 @@ class LabourController(Controller):
     async def unsubscribe(
         self, once: NamedDependency[Once], labour_id: FromPath[UUID], subscriber_id: FromPath[UUID]
     ) -> Response[None]:
-        return await once(lambda uow: commands.unsubscribe(uow, labour_id, subscriber_id), lambda _: None, status=204)
+        return await once(
+            lambda labours: commands.unsubscribe(labours, labour_id, subscriber_id), lambda _: None, status=204
+        )
 
 
 def _conflict(name: str) -> Callable[[model.LabourError], Problem]:
@@ -141,6 +152,9 @@ PROBLEMS: Mapping[type[Exception], Callable[[Any], Problem]] = {
     ),
     TooBusy: lambda _: Problem(
         409, "too-busy", "Too many people are changing this labour at once; try again.", {"Retry-After": "1"}
+    ),
+    VersionChanged: lambda _: Problem(
+        412, "version-changed", "The labour has changed since you looked; get it again and decide anew."
     ),
     KeyInFlight: lambda _: Problem(
         409,

@@ -1,4 +1,4 @@
-"""What people can do. Each verb works in a unit of work that its caller opened, and so commits with it or not at all."""
+"""What people can do. Each verb works in its caller's unit of work, and so commits with it or not at all."""
 
 from datetime import UTC, datetime
 from uuid import UUID
@@ -7,47 +7,46 @@ from labour.contractions import Contraction
 from labour.model import Announcement, Labour, Subscriber
 from labour.phone import to_e164
 from labour.store import Labours
-from messaging.unit_of_work import UnitOfWork
 
 
-async def plan_labour(uow: UnitOfWork, *, mother_name: str, first_labour: bool = True) -> Labour:
+async def plan_labour(labours: Labours, *, mother_name: str, first_labour: bool = True) -> Labour:
     labour = Labour(mother_name=mother_name, first_labour=first_labour, at=_now())
-    Labours(uow).add(labour)
+    labours.add(labour)
     return labour
 
 
-async def begin_labour(uow: UnitOfWork, labour_id: UUID) -> Labour:
-    labour = await Labours(uow).get(labour_id)
+async def begin_labour(labours: Labours, labour_id: UUID) -> Labour:
+    labour = await labours.get(labour_id)
     labour.begin(_now())
     return labour
 
 
-async def complete_labour(uow: UnitOfWork, labour_id: UUID) -> Labour:
-    labour = await Labours(uow).get(labour_id)
+async def complete_labour(labours: Labours, labour_id: UUID) -> Labour:
+    labour = await labours.get(labour_id)
     labour.complete(_now())
     return labour
 
 
-async def push(uow: UnitOfWork, labour_id: UUID) -> Labour:
-    labour = await Labours(uow).get(labour_id)
+async def push(labours: Labours, labour_id: UUID) -> Labour:
+    labour = await labours.get(labour_id)
     labour.push(_now())
     return labour
 
 
-async def start_contraction(uow: UnitOfWork, labour_id: UUID, started_at: datetime | None) -> Contraction:
-    labour, now = await Labours(uow).get(labour_id), _now()
+async def start_contraction(labours: Labours, labour_id: UUID, started_at: datetime | None) -> Contraction:
+    labour, now = await labours.get(labour_id), _now()
     return labour.start_contraction(started_at or now, now)
 
 
 async def end_contraction(
-    uow: UnitOfWork, labour_id: UUID, contraction_id: UUID, *, ended_at: datetime | None, intensity: int
+    labours: Labours, labour_id: UUID, contraction_id: UUID, *, ended_at: datetime | None, intensity: int
 ) -> Contraction:
-    labour, now = await Labours(uow).get(labour_id), _now()
+    labour, now = await labours.get(labour_id), _now()
     return labour.end_contraction(contraction_id, ended_at or now, intensity, now)
 
 
 async def correct_contraction(
-    uow: UnitOfWork,
+    labours: Labours,
     labour_id: UUID,
     contraction_id: UUID,
     *,
@@ -55,32 +54,31 @@ async def correct_contraction(
     ended_at: datetime | None,
     intensity: int | None,
 ) -> Contraction:
-    labour = await Labours(uow).get(labour_id)
+    labour = await labours.get(labour_id)
     return labour.correct_contraction(
         contraction_id, _now(), started_at=started_at, ended_at=ended_at, intensity=intensity
     )
 
 
-async def delete_contraction(uow: UnitOfWork, labour_id: UUID, contraction_id: UUID) -> None:
-    labour = await Labours(uow).get(labour_id)
+async def delete_contraction(labours: Labours, labour_id: UUID, contraction_id: UUID) -> None:
+    labour = await labours.get(labour_id)
     labour.delete_contraction(contraction_id, _now())
 
 
-async def announce(uow: UnitOfWork, labour_id: UUID, *, text: str) -> Announcement:
-    labours = Labours(uow)
+async def announce(labours: Labours, labour_id: UUID, *, text: str) -> Announcement:
     announcement = (await labours.get(labour_id)).announce(text, _now())
     labours.keep(announcement)
     return announcement
 
 
-async def subscribe(uow: UnitOfWork, labour_id: UUID, *, name: str, phone: str) -> Subscriber:
+async def subscribe(labours: Labours, labour_id: UUID, *, name: str, phone: str) -> Subscriber:
     number = to_e164(phone)
-    labour = await Labours(uow).get(labour_id)
+    labour = await labours.get(labour_id)
     return labour.subscribe(name=name, phone=number, at=_now())
 
 
-async def unsubscribe(uow: UnitOfWork, labour_id: UUID, subscriber_id: UUID) -> None:
-    labour = await Labours(uow).get(labour_id)
+async def unsubscribe(labours: Labours, labour_id: UUID, subscriber_id: UUID) -> None:
+    labour = await labours.get(labour_id)
     labour.unsubscribe(subscriber_id, _now())
 
 

@@ -47,7 +47,9 @@ class ContractionController(Controller):
         self, once: NamedDependency[Once], labour_id: FromPath[UUID], data: JSONBody[StartContraction]
     ) -> Response[ContractionView]:
         return await once(
-            lambda uow: commands.start_contraction(uow, labour_id, data.started_at), ContractionView.of, status=201
+            lambda labours: commands.start_contraction(labours, labour_id, data.started_at),
+            ContractionView.of,
+            status=201,
         )
 
     @get("/contractions", summary="All contractions, in the order in which they started")
@@ -66,8 +68,8 @@ class ContractionController(Controller):
         data: JSONBody[EndContraction],
     ) -> Response[ContractionView]:
         return await once(
-            lambda uow: commands.end_contraction(
-                uow, labour_id, contraction_id, ended_at=data.ended_at, intensity=data.intensity
+            lambda labours: commands.end_contraction(
+                labours, labour_id, contraction_id, ended_at=data.ended_at, intensity=data.intensity
             ),
             ContractionView.of,
         )
@@ -81,8 +83,8 @@ class ContractionController(Controller):
         data: JSONBody[CorrectContraction],
     ) -> Response[ContractionView]:
         return await once(
-            lambda uow: commands.correct_contraction(
-                uow,
+            lambda labours: commands.correct_contraction(
+                labours,
                 labour_id,
                 contraction_id,
                 started_at=data.started_at,
@@ -97,7 +99,7 @@ class ContractionController(Controller):
         self, once: NamedDependency[Once], labour_id: FromPath[UUID], contraction_id: FromPath[UUID]
     ) -> Response[None]:
         return await once(
-            lambda uow: commands.delete_contraction(uow, labour_id, contraction_id), lambda _: None, status=204
+            lambda labours: commands.delete_contraction(labours, labour_id, contraction_id), lambda _: None, status=204
         )
 
     @get("/advice", summary="What to do now, and why; the most urgent first")

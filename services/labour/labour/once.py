@@ -10,12 +10,15 @@ from litestar.di import NamedDependency
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm.exc import StaleDataError
 
+from labour.model import Labour
+from labour.store import Labours, VersionChanged
 from messaging import idempotency
 from messaging.idempotency import Answer, Key
-from messaging.unit_of_work import UnitOfWork, UnitsOfWork
+from messaging.unit_of_work import UnitsOfWork
 from messaging.web import Problem
 
 TRIES = 8
+_ETAG = re.compile(r'^"v(\d{1,9})"$')
 _KEY = re.compile(r'^"?([\x21\x23-\x7e]{1,255})"?$')
 
 T = TypeVar("T")
@@ -26,12 +29,14 @@ class TooBusy(Exception):
 
 
 class Once:
-    def __init__(self, units_of_work: UnitsOfWork, key: Key | None) -> None:
-        self._units_of_work, self._key = units_of_work, key
+    """`seen` is the version that the caller has seen (If-Match), or None if it does not matter to them."""
+
+    def __init__(self, units_of_work: UnitsOfWork, key: Key | None, seen: int | None) -> None:
+        self._units_of_work, self._key, self._seen = units_of_work, key, seen
 
     async def __call__(
         self,
-        verb: Callable[[UnitOfWork], Awaitable[T]],
+        verb: Callable[[Labours], Awaitable[T]],
         view: Callable[[T], Any],
         *,
         status: int = 200,
@@ -44,30 +49,51 @@ class Once:
                     answer = await idempotency.find(uow.session, self._key) if self._key else None
                     if answer is not None:
                         return _response(answer, replayed=True)
-                    result = await verb(uow)
+                    result = await verb(Labours(uow, self._seen))
                     await uow.session.flush()  # a lost race shows here, before the answer is stored
-                    headers = {"Location": location(result)} if location else {}
-                    body = b"" if status == 204 else msgspec.json.encode(view(result))
-                    answer = Answer(status, headers, body)
+                    answer = Answer(status, {}, b"" if status == 204 else msgspec.json.encode(view(result)))
+                    if location:
+                        answer.headers["Location"] = location(result)
+                    if isinstance(result, Labour):
+                        answer.headers["ETag"] = etag(result.version)
                     if self._key:
                         await idempotency.store(uow.session, self._key, answer)
                 return _response(answer, replayed=False)
             except (StaleDataError, IntegrityError):
-                continue
+                if self._seen is not None:
+                    raise VersionChanged from None
         raise TooBusy
 
 
 async def provide_once(request: Request[Any, Any, Any], units_of_work: NamedDependency[UnitsOfWork]) -> Once:
+    return Once(units_of_work, await _key(request), _seen(request))
+
+
+async def _key(request: Request[Any, Any, Any]) -> Key | None:
     header = request.headers.get("idempotency-key")
     if header is None:
-        return Once(units_of_work, None)
+        return None
     match = _KEY.match(header)
     if match is None:
         raise Problem(
             400, "bad-idempotency-key", "Idempotency-Key takes 1 to 255 visible characters, such as a UUID in quotes."
         )
     identity = f"{request.method} {request.url.path}\n".encode() + await request.body()
-    return Once(units_of_work, Key("anyone", match[1], identity))
+    return Key("anyone", match[1], identity)
+
+
+def _seen(request: Request[Any, Any, Any]) -> int | None:
+    header = request.headers.get("if-match", "*").strip()
+    if header == "*":
+        return None
+    match = _ETAG.match(header)
+    if match is None:
+        raise Problem(400, "bad-if-match", "If-Match takes the ETag of a labour as you got it, or *.")
+    return int(match[1])
+
+
+def etag(version: int) -> str:
+    return f'"v{version}"'
 
 
 def _response(answer: Answer, *, replayed: bool) -> Response[Any]:

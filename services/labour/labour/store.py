@@ -102,11 +102,18 @@ class NoSuchLabour(Exception):
         self.labour_id = labour_id
 
 
-class Labours:
-    """Tells the unit of work about every labour it hands out, so that no event is forgotten."""
+class VersionChanged(Exception):
+    """The caller has seen another version than there is now."""
 
-    def __init__(self, uow: UnitOfWork) -> None:
-        self._uow = uow
+
+class Labours:
+    """Tells the unit of work about every labour it hands out, so that no event is forgotten.
+
+    With `seen`, it hands out a labour only in that version: what the caller decided was decided about that one.
+    """
+
+    def __init__(self, uow: UnitOfWork, seen: int | None = None) -> None:
+        self._uow, self._seen = uow, seen
 
     def add(self, labour: Labour) -> None:
         self._uow.session.add(labour)
@@ -120,5 +127,7 @@ class Labours:
         labour = await self._uow.session.get(Labour, labour_id)
         if labour is None:
             raise NoSuchLabour(labour_id)
+        if self._seen is not None and labour.version != self._seen:
+            raise VersionChanged
         self._uow.see(labour)
         return labour

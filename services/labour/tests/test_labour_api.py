@@ -217,6 +217,34 @@ async def test_every_request_that_changes_something_can_be_repeated_with_its_key
     assert len((await client.get("/api/v1/labours")).json()["items"]) == 2
 
 
+async def test_a_change_with_if_match_has_its_effect_only_on_the_version_that_was_seen(
+    client: httpx.AsyncClient,
+) -> None:
+    labour = await plan(client)
+    seen = (await client.get(labour)).headers["etag"]
+
+    begun = await client.put(f"{labour}/begin", headers={"If-Match": seen})
+    late = await client.put(f"{labour}/complete", headers={"If-Match": seen})
+    current = await client.put(f"{labour}/complete", headers={"If-Match": begun.headers["etag"]})
+
+    assert begun.status_code == 200
+    assert_problem(late, 412, "version-changed")
+    assert current.status_code == 200
+    assert_problem(await client.put(f"{labour}/begin", headers={"If-Match": "v1"}), 400, "bad-if-match")
+
+
+async def test_of_ten_who_saw_the_same_version_one_may_change_it(client: httpx.AsyncClient) -> None:
+    labour = await plan(client)
+    seen = {"If-Match": (await client.get(labour)).headers["etag"]}
+    people = [{"name": f"Person {number}", "phone": f"+1202555010{number}"} for number in range(10)]
+
+    answers = await asyncio.gather(
+        *(client.post(f"{labour}/subscribers", json=person, headers=seen) for person in people)
+    )
+
+    assert sorted(answer.status_code for answer in answers) == [201] + [412] * 9
+
+
 async def test_a_key_with_another_request_is_refused_and_a_malformed_one_too(client: httpx.AsyncClient) -> None:
     assert (await client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)).status_code == 201
 
@@ -315,6 +343,18 @@ async def test_every_refusal_is_a_problem_with_a_stable_type(client: httpx.Async
     assert_problem(await client.patch("/api/v1/labours"), 405, "method-not-allowed")
     assert_problem(await client.post("/api/v1/labours", content=b"{"), 400, "invalid-request")
     assert_problem(await client.post("/api/v1/labours", json={"mother_name": "x" * 200_000}), 413, "too-large")
+
+
+async def test_every_answer_is_hardened_also_the_refusals(client: httpx.AsyncClient) -> None:
+    for answer in (
+        await client.get("/api/v1/labours"),
+        await client.get("/nowhere"),
+        await client.put("/api/v1/labours"),
+    ):
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "server" not in answer.headers
+        assert "access-control-allow-origin" not in answer.headers
 
 
 async def test_operations_need_the_token_and_show_no_payload(client: httpx.AsyncClient) -> None:
@@ -422,7 +462,7 @@ async def test_an_event_exists_if_and_only_if_the_change_committed(
     labour_units: UnitsOfWork, labour_engine: AsyncEngine, point: str
 ) -> None:
     async with labour_units() as uow:
-        labour = await commands.plan_labour(uow, mother_name="Ada")
+        labour = await commands.plan_labour(store.Labours(uow), mother_name="Ada")
 
     async def crash() -> None:
         raise Crash
@@ -431,7 +471,7 @@ async def test_an_event_exists_if_and_only_if_the_change_committed(
     try:
         with pytest.raises(Crash):
             async with labour_units() as uow:
-                await commands.complete_labour(uow, labour.id)
+                await commands.complete_labour(store.Labours(uow), labour.id)
     finally:
         POINTS[point].disarm()
 
