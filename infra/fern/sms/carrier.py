@@ -32,7 +32,8 @@ class Carrier:
             if moved == BATCH:
                 pause = 0  # there is more; only let others have a turn
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.wake.wait(), pause)
+                async with asyncio.timeout(pause):  # wait_for would lose a cancellation that comes with the wake-up
+                    await self.wake.wait()
 
     def run_once(self) -> int:
         """Move every message that is due by one step; how many there were (at most a batch)."""

@@ -86,7 +86,8 @@ class Courier:
                 self.wake.clear()
                 pause = self._start_due(client, tasks)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self.wake.wait(), pause)
+                    async with asyncio.timeout(pause):  # wait_for would lose a cancellation that comes with the wake-up
+                        await self.wake.wait()
 
     def _start_due(self, client: httpx.AsyncClient, tasks: asyncio.TaskGroup) -> float | None:
         """Start what is due and has a free hand; how long until the next is due, or None if only a wake-up can bring it."""
