@@ -15,6 +15,7 @@ from sqlalchemy import RowMapping, select, text
 from uuid_utils.compat import uuid7
 
 from fern.sms import Address, running
+from messaging.faults import FaultPoint
 from messaging.unit_of_work import UnitsOfWork
 from notification import ledger, wording
 from notification.dispatcher import Dispatcher
@@ -65,6 +66,28 @@ def notification(phone: str = PHONE, *, event_type: str = "labour.begun", event_
         body=wording.write(event_type, mother_name="Ada", notification_id=new_id),
         segments=1,
     )
+
+
+class Gate:
+    """Holds the first few that come to a fault point until it is opened; whoever comes later passes."""
+
+    def __init__(self, point: FaultPoint, *, holds: int = 1) -> None:
+        self.held, self._holds, self._opened = 0, holds, asyncio.Event()
+        point.arm(self._hold)
+
+    async def _hold(self) -> None:
+        if self.held < self._holds:
+            self.held += 1
+            await self._opened.wait()
+
+    async def full(self) -> None:
+        async def look() -> int:
+            return self.held
+
+        await eventually(look, lambda held: held == self._holds)
+
+    def open(self) -> None:
+        self._opened.set()
 
 
 @dataclass(frozen=True, slots=True)

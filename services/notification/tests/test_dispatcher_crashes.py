@@ -13,15 +13,18 @@ from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
+import asyncpg
 import pytest
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from conftest import fresh_database, units_of_work
 from fern.postgres import TemporaryServer
 from fern.sms.faults import KINDS
 from messaging.database import create_engine
 from messaging.faults import POINTS
+from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 
 from .sms_parts import ACCOUNT, SENDER, TOKEN, PostOffice, eventually, notification, post_office
 
@@ -64,6 +67,19 @@ def armed() -> Iterator[None]:
     yield
     for name in CRASH_POINTS:
         POINTS[name].disarm()
+
+
+async def own_database(server: TemporaryServer) -> str:
+    """Several at a time in one test, which the fixture cannot give."""
+    name = f"crashes_{uuid4().hex}"
+    admin = await asyncpg.connect(server.dsn())
+    await admin.execute(f"CREATE DATABASE {name} TEMPLATE notification OWNER notification")
+    await admin.close()
+    return server.url(name, "notification")
+
+
+def units_of_work(engine: AsyncEngine) -> UnitsOfWork:
+    return lambda: UnitOfWork(engine, source="notification", committed=lambda: None)
 
 
 async def live(office: PostOffice, life: Life) -> None:
@@ -111,9 +127,9 @@ def set_faults(office: PostOffice, fault: str) -> None:
 
 @contextlib.asynccontextmanager
 async def fresh_office(server: TemporaryServer, data_dir: Path) -> AsyncIterator[PostOffice]:
-    engine = create_engine(await fresh_database(server, "notification"), process="test", pool_size=10)
+    engine = create_engine(await own_database(server), process="test", pool_size=10)
     try:
-        async with post_office(units_of_work(engine, "notification"), data_dir, timeout=TIMEOUT) as office:
+        async with post_office(units_of_work(engine), data_dir, timeout=TIMEOUT) as office:
             yield office
     finally:
         await engine.dispose()
@@ -160,9 +176,9 @@ async def test_each_person_has_one_text_after_the_process_was_killed_at_each_poi
 
 
 async def kill_and_restart(server: TemporaryServer, data_dir: Path, point: str) -> Counter[tuple[str, int]]:
-    url = await fresh_database(server, "notification")
+    url = await own_database(server)
     engine = create_engine(url, process="test", pool_size=2)
-    async with post_office(units_of_work(engine, "notification"), data_dir) as office:
+    async with post_office(units_of_work(engine), data_dir) as office:
         everyone = [notification(f"+1202555{number:04}") for number in range(100, 103)]
         await office.post(*everyone)
         office.fault("reply-lost", times=2)

@@ -1,38 +1,25 @@
 """What is in doubt is settled by asking, by a callback, or by a person; and sent again only when it is surely not there."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from litestar.testing import AsyncTestClient
 
 from messaging.unit_of_work import UnitsOfWork
 from notification import callbacks
-from notification.app import build
-from notification.model import Notification, Policy, State
+from notification.model import Notification, Policy
 from notification.reconcile import Settled
-from notification.settings import Settings
 
 from .sms_parts import PostOffice, client, eventually, http, notification, post_office, raw_provider, read_request
 
 HOUR = 3600.0
-OPERATOR = {"Authorization": "Bearer local-operations"}
 
 
-@pytest.fixture
-async def office(notification_units: UnitsOfWork, tmp_path: Path) -> AsyncIterator[PostOffice]:
-    async with post_office(notification_units, tmp_path / "sms") as office:
-        yield office
-
-
-async def in_doubt(office: PostOffice, fault: str | None = "reply-lost", **settings: Any) -> Notification:
+async def in_doubt(office: PostOffice, fault: str = "reply-lost", **settings: Any) -> Notification:
     """A message whose sender got no answer; whether the provider has it, the fault decides."""
     one = await office.post_one()
-    if fault is not None:
-        office.fault(fault, times=1, **settings)
+    office.fault(fault, times=1, **settings)
     await office.dispatcher().run_once()
     assert await office.state(one.id) == "IN_DOUBT"
     return one
@@ -257,66 +244,3 @@ async def test_a_callback_is_proof_from_every_unsettled_state(office: PostOffice
     assert await office.news(one.id) == ["notification.sent"]
     assert await office.dispatcher().run_once() == 0
     assert len(office.texts(one)) == 1
-
-
-# By a person
-
-
-@pytest.fixture
-async def operations(
-    notification_url: str, bus_host: str, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[AsyncTestClient[Any]]:
-    settings = Settings.load({"FERN_MODE": "local", "NOTIFICATION_DATABASE_URL": notification_url})
-    async with AsyncTestClient(build(settings)) as api:
-        api.headers.update(OPERATOR)
-        yield api
-
-
-async def resolve(api: httpx.AsyncClient, one: Notification, decision: str) -> httpx.Response:
-    return await api.post(f"/operations/notifications/{one.id}/resolve", json={"decision": decision})
-
-
-async def held(office: PostOffice) -> Notification:
-    one = await in_doubt(office, "request-lost")
-    for _ in range(3):  # however often the provider is asked
-        assert await office.reconciler(policies={"labour.begun": Policy.HOLD}).run_once() == Settled(open=1)
-    return one
-
-
-@pytest.mark.parametrize(
-    ("decision", "state", "news", "texts"),
-    [
-        ("sent", State.SENT, ["notification.sent"], 0),
-        ("give-up", State.FAILED, ["notification.failed"], 0),
-        ("send-again", State.SENT, ["notification.sent"], 1),
-    ],
-)
-async def test_a_held_message_waits_for_a_person_who_decides_once(
-    office: PostOffice, operations: AsyncTestClient[Any], decision: str, state: State, news: list[str], texts: int
-) -> None:
-    one = await held(office)
-    shown = (await operations.get("/operations/notifications")).json()["items"]
-    assert [(item["id"], item["state"]) for item in shown] == [(str(one.id), "IN_DOUBT")]
-    assert one.phone not in str(shown)
-
-    answer = await resolve(operations, one, decision)
-    await office.dispatcher().run_once()
-
-    assert answer.status_code == 200
-    assert await office.state(one.id) == state
-    assert await office.news(one.id) == news
-    assert len(office.texts(one)) == texts
-    again = await resolve(operations, one, "send-again")
-    assert (again.status_code, again.json()["type"]) == (409, "urn:fernlabour:problem:not-in-doubt")
-
-
-async def test_only_an_operator_may_decide(office: PostOffice, operations: AsyncTestClient[Any]) -> None:
-    one = await held(office)
-    operations.headers.pop("Authorization")
-
-    assert (await resolve(operations, one, "give-up")).status_code == 401
-    assert await office.state(one.id) == "IN_DOUBT"
-
-
-async def test_nobody_can_decide_about_what_does_not_exist(operations: AsyncTestClient[Any]) -> None:
-    assert (await resolve(operations, notification(), "sent")).status_code == 404

@@ -1,0 +1,224 @@
+"""Webhooks count only when they are signed; then the whole way from the sandbox to the ledger works, STOP and START too."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import httpx
+import pytest
+from litestar.testing import AsyncTestClient
+from twilio.request_validator import RequestValidator
+
+from messaging.errors import SettingsError
+from messaging.web import serve
+from notification import callbacks, ledger
+from notification.app import build
+from notification.settings import Settings
+
+from .sms_parts import ACCOUNT, PHONE, TOKEN, PostOffice, eventually
+
+PUBLIC_URL = "https://fern.example"
+SID = "SM" + "1" * 32
+OTHER_SID = "SM" + "2" * 32
+
+
+def settings(notification_url: str, public_url: str = PUBLIC_URL) -> Settings:
+    variables = {"NOTIFICATION_DATABASE_URL": notification_url, "PUBLIC_URL": public_url, "TWILIO_AUTH_TOKEN": TOKEN}
+    return Settings.load({"FERN_MODE": "local", **variables})
+
+
+@pytest.fixture
+async def api(notification_url: str, bus_host: str) -> AsyncIterator[AsyncTestClient[Any]]:
+    async with AsyncTestClient(build(settings(notification_url))) as api:
+        yield api
+
+
+async def taken(office: PostOffice, attempt: int = 1) -> UUID:
+    """A message whose sender has called and heard nothing yet."""
+    one = await office.post_one()
+    for _ in range(attempt):
+        if await office.state(one.id) != "PENDING":
+            async with office.units() as uow:
+                await ledger.expire_leases(uow.session)
+            await office.reconciler().run_once()
+        async with office.units() as uow:
+            await ledger.take(uow.session, limit=1, lease_seconds=0 if attempt > 1 else 60, call_within=1)
+    return one.id
+
+
+def status_form(status: str, sid: str = SID, **more: str) -> dict[str, str]:
+    return {"AccountSid": ACCOUNT, "MessageSid": sid, "MessageStatus": status, "To": PHONE, "NewIn2031": "?", **more}
+
+
+async def post_signed(api: httpx.AsyncClient, path: str, form: dict[str, str], *, token: str = TOKEN) -> int:
+    signature = RequestValidator(token).compute_signature(PUBLIC_URL + path, form)
+    return (await api.post(path, data=form, headers={"X-Twilio-Signature": signature})).status_code
+
+
+# Signatures
+
+
+async def test_a_signed_status_is_applied(office: PostOffice, api: AsyncTestClient[Any]) -> None:
+    notification_id = await taken(office)
+
+    assert (
+        await post_signed(api, f"/webhooks/twilio/status?nid={notification_id}&attempt=1", status_form("sent")) == 204
+    )
+
+    row = await office.row(notification_id)
+    assert (row["state"], row["sid"]) == ("SENT", SID)
+
+
+async def test_a_status_without_its_own_signature_changes_nothing(
+    office: PostOffice, api: AsyncTestClient[Any]
+) -> None:
+    notification_id = await taken(office)
+    path, form = f"/webhooks/twilio/status?nid={notification_id}&attempt=1", status_form("delivered")
+
+    def signed(url: str, form: dict[str, str], token: str = TOKEN) -> dict[str, str]:
+        return {"X-Twilio-Signature": RequestValidator(token).compute_signature(url, form)}
+
+    forged = {
+        "none": {},
+        "with a guessed token": signed(PUBLIC_URL + path, form, token="guessed"),
+        "for another host": signed("https://elsewhere.example" + path, form),
+        "for another scheme": signed("http://fern.example" + path, form),
+        "for another message": signed(f"{PUBLIC_URL}/webhooks/twilio/status?nid={UUID(int=7)}&attempt=1", form),
+        "for another attempt": signed(PUBLIC_URL + path.replace("attempt=1", "attempt=2"), form),
+        "for another status": signed(PUBLIC_URL + path, form | {"MessageStatus": "sent"}),
+    }
+    for signature, headers in forged.items():
+        assert (await api.post(path, data=form, headers=headers)).status_code == 403, signature
+
+    assert await office.state(notification_id) == "SENDING"
+    assert await office.news(notification_id) == []
+
+
+async def test_a_reply_without_its_signature_suppresses_nobody(office: PostOffice, api: AsyncTestClient[Any]) -> None:
+    form = {"From": PHONE, "Body": "STOP"}
+
+    assert (await api.post("/webhooks/twilio/inbound", data=form)).status_code == 403
+    assert await post_signed(api, "/webhooks/twilio/inbound", form, token="") == 403
+
+    assert await office.suppressed() == set()
+
+
+async def test_a_refusal_says_what_to_check_and_nothing_about_the_person(api: AsyncTestClient[Any]) -> None:
+    answer = await api.post("/webhooks/twilio/inbound", data={"From": PHONE, "Body": "STOP"})
+
+    assert answer.headers["content-type"].startswith("application/problem+json")
+    assert "PUBLIC_URL" in answer.json()["detail"]
+    assert PHONE not in answer.text
+
+
+async def test_a_status_about_nothing_we_know_is_taken_calmly(api: AsyncTestClient[Any]) -> None:
+    path = f"/webhooks/twilio/status?nid={UUID(int=7)}&attempt=1"
+
+    assert await post_signed(api, path, status_form("delivered")) == 204
+
+
+# STOP and START
+
+
+async def test_a_person_who_says_stop_gets_nothing_more_until_start(
+    office: PostOffice, api: AsyncTestClient[Any]
+) -> None:
+    for word in [*sorted(callbacks.STOP_WORDS), " stop\n"]:
+        assert await post_signed(api, "/webhooks/twilio/inbound", {"From": PHONE, "Body": word}) == 200
+        stopped = await office.post_one()
+        await office.dispatcher().run_once()
+
+        assert await post_signed(api, "/webhooks/twilio/inbound", {"From": PHONE, "Body": "Start"}) == 200
+        started = await office.post_one()
+        await office.dispatcher().run_once()
+
+        assert (await office.state(stopped.id), office.texts(stopped)) == ("FAILED", []), word
+        assert (await office.state(started.id), len(office.texts(started))) == ("SENT", 1), word
+
+
+async def test_any_other_reply_changes_nothing(office: PostOffice, api: AsyncTestClient[Any]) -> None:
+    for body in ("Congratulations!", "", "please do not stop"):
+        assert await post_signed(api, "/webhooks/twilio/inbound", {"From": PHONE, "Body": body}) == 200
+
+    assert await office.suppressed() == set()
+
+
+# The whole way: sandbox, signatures, HTTP, ledger
+
+
+@asynccontextmanager
+async def serving_api(notification_url: str) -> AsyncIterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    stop, url = asyncio.Event(), f"http://127.0.0.1:{port}"
+    api = asyncio.create_task(serve(build(settings(notification_url, url)), host="127.0.0.1", port=port, stop=stop))
+    try:
+        yield url
+    finally:
+        stop.set()
+        await api
+
+
+@pytest.mark.parametrize("fault", [None, "callbacks-doubled", "callbacks-reordered", "undelivered"])
+async def test_the_sandboxs_callbacks_bring_a_message_to_its_end(
+    office: PostOffice, notification_url: str, bus_host: str, fault: str | None
+) -> None:
+    if fault is not None:
+        office.fault(fault)
+    async with serving_api(notification_url) as url:
+        one = await office.post_one()
+        await office.dispatcher(callback_url=f"{url}/webhooks/twilio/status").run_once()
+
+        end = await eventually(lambda: office.state(one.id), lambda state: state in ("DELIVERED", "UNDELIVERED"))
+
+        assert end == ("UNDELIVERED" if fault == "undelivered" else "DELIVERED")
+        news = "notification.failed" if fault == "undelivered" else "notification.delivered"
+        assert await office.news(one.id) == ["notification.sent", news]
+
+
+async def test_a_callback_settles_a_doubt_before_anybody_asks(
+    office: PostOffice, notification_url: str, bus_host: str
+) -> None:
+    office.fault("reply-lost")
+    async with serving_api(notification_url) as url:
+        one = await office.post_one()
+        await office.dispatcher(callback_url=f"{url}/webhooks/twilio/status").run_once()
+
+        await eventually(lambda: office.state(one.id), lambda state: state == "DELIVERED")
+
+        assert office.texts(one) == [(await office.row(one.id))["sid"]]
+
+
+# Nobody listens without a secret
+
+
+@pytest.mark.parametrize("role", ["api", "dispatcher"])
+def test_no_process_starts_with_an_empty_auth_token_outside_local_mode(role: str) -> None:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "NOTIFICATION_DATABASE_URL": "postgresql+asyncpg://n:n@127.0.0.1:9/n",
+        "PUBSUB_PROJECT_ID": "fern",
+        "OPERATIONS_TOKEN": "a-real-one",
+        "PUBLIC_URL": "https://fern.example",
+        "TWILIO_ACCOUNT_SID": ACCOUNT,
+        "TWILIO_AUTH_TOKEN": "",
+        "TWILIO_FROM": "+12025550100",
+    }
+    ended = subprocess.run(
+        [sys.executable, "-m", "notification", role], env=environment, capture_output=True, text=True, timeout=60
+    )
+
+    assert ended.returncode == 78
+    assert "TWILIO_AUTH_TOKEN is not set" in ended.stderr
+
+
+@pytest.mark.parametrize("token", ["", "   ", "local-twilio-token"])
+def test_neither_an_empty_token_nor_the_development_one_will_do(token: str) -> None:
+    with pytest.raises(SettingsError, match="TWILIO_AUTH_TOKEN"):
+        Settings.load({"TWILIO_AUTH_TOKEN": token})
