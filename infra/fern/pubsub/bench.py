@@ -27,7 +27,7 @@ import click
 import grpc.aio
 
 from fern.pubsub import google, wire
-from fern.pubsub.process import started
+from fern.pubsub.server import started
 
 _BATCH: Final = 500
 _IN_FLIGHT: Final = 8

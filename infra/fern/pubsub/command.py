@@ -4,13 +4,13 @@ import asyncio
 import gc
 import logging
 import sys
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 
 import click
 
 from fern.errors import FernError, PortTaken
 from fern.pubsub.errors import DataFolderError, PortInUse
-from fern.pubsub.light import skip_clients
 from messaging.logs import get_logger
 from messaging.process import run
 
@@ -75,6 +75,18 @@ def serve(host: str, port: int, http_port: int, data_dir: Path) -> None:
         sys.exit(error.exit_code)
     except PortInUse as error:
         raise PortTaken(f"cannot listen on {error}.", command=f"lsof -i :{error.port}") from error
+
+
+def skip_clients() -> None:
+    """Stand an empty package in for `google.pubsub_v1`, so that only its sub-modules are loaded. For processes that are ours
+    alone: nobody can use the clients afterwards.
+
+    Importing it whole also imports two clients, their transports and the libraries for credentials and HTTP below them, which is
+    half of the time that the emulator would need to start.
+    """
+    spec = find_spec("google.pubsub_v1")
+    if spec is not None and spec.name not in sys.modules:
+        sys.modules[spec.name] = module_from_spec(spec)
 
 
 @pubsub.command()

@@ -18,7 +18,7 @@ import uvicorn
 from fern.pubsub.broker import Broker
 from fern.pubsub.errors import PortInUse
 from fern.pubsub.faults import DESCRIPTIONS, BadFault, Fault, UnknownFault
-from fern.pubsub.tokens import Signer
+from fern.pubsub.push import Signer
 
 
 class Answer:

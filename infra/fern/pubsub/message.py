@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from fern.pubsub.wire import Raw
 
 if TYPE_CHECKING:
-    from fern.pubsub.consumer import Consumer
+    from fern.pubsub.leases import Consumer
 
 
 class Batch:

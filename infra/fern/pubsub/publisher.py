@@ -11,10 +11,8 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from fern.pubsub import wire
 from fern.pubsub.broker import Broker
 from fern.pubsub.errors import Refused, invalid
-from fern.pubsub.pages import page
 from fern.pubsub.policy import check_project, check_publish, check_publish_size, check_topic
-from fern.pubsub.rpc import Context, unary
-from fern.pubsub.wire import Raw
+from fern.pubsub.wire import Context, Raw, page, unary
 
 _MUTABLE: Final = {"labels", "message_retention_duration", "message_storage_policy", "kms_key_name", "tags"}
 

@@ -1,17 +1,25 @@
-"""Push subscriptions: each message is an HTTP POST, and the answer is the ack or the nack."""
+"""Push subscriptions: each message is an HTTP POST, and the answer is the ack or the nack.
+
+Where the subscription asks for a token, it is signed like the service's own, but with the emulator's key, which the HTTP port
+publishes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import json
+import time
+from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from fern.pubsub import sql
 from fern.pubsub.broker import Broker
-from fern.pubsub.consumer import Consumer, Handed
 from fern.pubsub.errors import Refused
+from fern.pubsub.leases import Consumer, Handed
+from fern.pubsub.store import Store
 from fern.pubsub.subscription import Subscription
-from fern.pubsub.tokens import Signer
 from fern.pubsub.wire import PubsubMessage
 from messaging.logs import get_logger
 
@@ -23,6 +31,8 @@ log = get_logger()
 _SUCCESS: Final = frozenset({102, 200, 201, 202, 204})
 _IN_FLIGHT: Final = 32
 """Requests to one endpoint at a time."""
+_LIFETIME_SECONDS: Final = 3600
+_SECRET: Final = "push-key"  # noqa: S105 (a name)
 
 
 class Pushers:
@@ -126,3 +136,65 @@ class _Pusher:
         if self._subscription.config.HasField("dead_letter_policy"):
             body["deliveryAttempt"] = delivery.failures + 1
         return body
+
+
+class Signer:
+    def __init__(self, store: Store) -> None:
+        """The key is made when it is first needed, and kept, so that receivers may cache the public half across restarts."""
+        self.issuer = ""
+        """The URL of the HTTP port, known once that is bound."""
+        self._store: Final = store
+        self._stored: Final = [value for name, value in store.rows("SELECT name, value FROM secret") if name == _SECRET]
+
+    def token(self, email: str, audience: str) -> str:
+        import jwt
+
+        now = int(time.time())
+        claims = {
+            "iss": self.issuer,
+            "aud": audience,
+            "azp": email,
+            "sub": email,
+            "email": email,
+            "email_verified": True,
+            "iat": now,
+            "exp": now + _LIFETIME_SECONDS,
+        }
+        return jwt.encode(claims, self._key, "RS256", {"kid": self._jwk["kid"]})
+
+    def discovery(self) -> dict[str, Any]:
+        """What OpenID Connect calls the provider's configuration."""
+        return {
+            "issuer": self.issuer,
+            "jwks_uri": f"{self.issuer}/oauth2/v3/certs",
+            "id_token_signing_alg_values_supported": ["RS256"],
+        }
+
+    def jwks(self) -> dict[str, Any]:
+        return {"keys": [self._jwk]}
+
+    # Cryptography takes as long to import as the rest takes to start, and few ever push.
+    @cached_property
+    def _key(self) -> Any:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import rsa
+
+        if self._stored:
+            return serialization.load_pem_private_key(self._stored[0], password=None)
+        key = rsa.generate_private_key(65537, 2048)
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        self._store.submit(sql.put_secret(_SECRET, pem))
+        return key
+
+    @cached_property
+    def _jwk(self) -> dict[str, Any]:
+        from hashlib import sha256
+
+        from jwt.algorithms import RSAAlgorithm
+
+        public: dict[str, Any] = json.loads(RSAAlgorithm.to_jwk(self._key.public_key()))
+        return {"kty": "RSA", "n": public["n"], "e": public["e"], "use": "sig", "alg": "RS256"} | {
+            "kid": sha256(public["n"].encode()).hexdigest()[:40]
+        }

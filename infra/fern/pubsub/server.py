@@ -1,11 +1,17 @@
-"""The emulator as one object: store, broker, gRPC server and the HTTP side port."""
+"""The emulator as one object: store, broker, gRPC server and the HTTP side port.
+
+`running` has it in this event loop, `started` in a process of its own, for those who want to kill it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,10 +24,9 @@ from fern.pubsub.catalog import now
 from fern.pubsub.errors import DataFolderCorrupt, PortInUse
 from fern.pubsub.http_port import HttpPort
 from fern.pubsub.publisher import Publisher
-from fern.pubsub.push import Pushers
+from fern.pubsub.push import Pushers, Signer
 from fern.pubsub.store import Store
 from fern.pubsub.subscriber import Subscriber
-from fern.pubsub.tokens import Signer
 
 HOUSEKEEPING_SECONDS: Final = 30.0
 _OPTIONS: Final = [
@@ -82,3 +87,39 @@ async def _keep_house(broker: Broker) -> None:
     while True:
         await asyncio.sleep(HOUSEKEEPING_SECONDS)
         broker.expire(now())
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    target: str
+    """host:port, as PUBSUB_EMULATOR_HOST wants it."""
+    http_url: str
+    _process: subprocess.Popen[str]
+
+    def kill(self) -> None:
+        """As `kill -9` does: nothing is finished, nothing is tidied up."""
+        self._process.kill()
+        self._process.wait()
+
+
+def command(data_dir: Path, port: int = 0, http_port: int = 0) -> list[str]:
+    options = {"--port": port, "--http-port": http_port, "--data-dir": data_dir}
+    return [sys.executable, "-m", "fern.pubsub", "serve", *(str(part) for option in options.items() for part in option)]
+
+
+@contextmanager
+def started(data_dir: Path, port: int = 0, http_port: int = 0) -> Iterator[Process]:
+    """Yields when it says that it is ready; terminates it, if it still runs, when the block is left."""
+    process = subprocess.Popen(command(data_dir, port, http_port), stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout  # noqa: S101
+        for line in process.stdout:
+            fields = json.loads(line)
+            if fields["event"] == "ready":
+                break
+        else:
+            raise RuntimeError(f"the emulator ended with exit code {process.wait()} before it was ready")
+        yield Process(fields["grpc"], fields["http"], process)
+    finally:
+        process.terminate()
+        process.communicate()

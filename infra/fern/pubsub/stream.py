@@ -10,12 +10,11 @@ import grpc
 
 from fern.pubsub import wire
 from fern.pubsub.broker import Broker
-from fern.pubsub.consumer import Consumer, fill
 from fern.pubsub.errors import Refused, invalid
+from fern.pubsub.leases import Consumer, fill
 from fern.pubsub.policy import check_deadline, check_extension
-from fern.pubsub.rpc import Context
 from fern.pubsub.subscription import Subscription
-from fern.pubsub.wire import Raw
+from fern.pubsub.wire import Context, Raw
 
 _ONLY_FIRST: Final = (
     "subscription",

@@ -11,15 +11,13 @@ from google.protobuf.empty_pb2 import Empty
 from fern.pubsub import wire
 from fern.pubsub.broker import Broker
 from fern.pubsub.catalog import detached
-from fern.pubsub.consumer import Consumer, fill
 from fern.pubsub.errors import Refused, StaleAckIds, invalid
-from fern.pubsub.pages import page
+from fern.pubsub.leases import Consumer, fill
 from fern.pubsub.policy import check_extension, check_project, complete_subscription
 from fern.pubsub.publisher import merge
-from fern.pubsub.rpc import Context, stream, unary
 from fern.pubsub.stream import Stream
 from fern.pubsub.subscription import Subscription
-from fern.pubsub.wire import Raw
+from fern.pubsub.wire import Context, Raw, page, stream, unary
 
 _MUTABLE: Final = {
     "ack_deadline_seconds",

@@ -12,13 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from fern.pubsub.ack_ids import message_of
-from fern.pubsub.alarm import Alarm
-from fern.pubsub.consumer import Consumer, Handed
 from fern.pubsub.errors import Refused
 from fern.pubsub.faults import Faults
 from fern.pubsub.filters import Filter
-from fern.pubsub.leases import Leases
+from fern.pubsub.leases import Alarm, Consumer, Handed, Leases, message_of
 from fern.pubsub.message import Batch, Delivery, Message, Run
 from fern.pubsub.policy import backoff
 from fern.pubsub.ready import Ready

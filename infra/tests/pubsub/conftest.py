@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from fern.pubsub import google
-from fern.pubsub.process import started
-from fern.pubsub.server import Running, running
+from fern.pubsub.server import Running, running, started
 
 from .parts import Bus
 

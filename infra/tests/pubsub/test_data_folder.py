@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from fern.pubsub.errors import DataFolderCorrupt
-from fern.pubsub.process import command
-from fern.pubsub.server import running
+from fern.pubsub.server import command, running
 from fern.pubsub.store import DATABASE
 
 from .parts import Bus

@@ -9,8 +9,7 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.pubsub_v1.types import PubsubMessage
 
 from fern.pubsub.catalog import now
-from fern.pubsub.process import started
-from fern.pubsub.server import Running, running
+from fern.pubsub.server import Running, running, started
 
 from .parts import Bus, texts, until
 
