@@ -1,7 +1,6 @@
 """Fixtures for everyone: a real PostgreSQL with fresh, migrated databases, and a real bus."""
 
 import asyncio
-import itertools
 import os
 import subprocess
 import sys
@@ -38,12 +37,9 @@ def migrate(service: str, url: str) -> None:
     subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=120)
 
 
-_numbers = itertools.count()
-
-
 async def fresh_database(server: TemporaryServer, service: str) -> str:
     """A copy of the service's migrated database, as its role sees it."""
-    name = f"{service}_{os.getpid()}_{next(_numbers)}"
+    name = f"{service}_{uuid4().hex}"
     admin = await asyncpg.connect(server.dsn())
     try:
         await admin.execute(f"CREATE DATABASE {name} TEMPLATE {service} OWNER {service}")

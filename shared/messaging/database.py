@@ -3,6 +3,7 @@
 import asyncpg
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 # Connection trouble (08), shutting down or starting up (57P), too many connections (53300), deadlock and serialization (40):
@@ -37,7 +38,7 @@ async def connect_raw(url: str, *, process: str) -> asyncpg.Connection:
 
 def is_passing(error: BaseException) -> bool:
     """True when waiting may help: the database is away, full, or asked us to run the transaction again."""
-    if isinstance(error, OSError | TimeoutError | asyncpg.InterfaceError):
+    if isinstance(error, OSError | TimeoutError | PoolExhausted | asyncpg.InterfaceError):
         return True
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return True

@@ -21,6 +21,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.plugins.problem_details import ProblemDetailsConfig, ProblemDetailsException, ProblemDetailsPlugin
 from litestar.types import ASGIApp, ControllerRouterHandler, Message, Receive, Scope, Send
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolExhausted
 
 from messaging import trace
 from messaging.database import is_passing
@@ -135,6 +136,7 @@ def create_app(
         HTTPException: _from_http,
         DBAPIError: _from_database,
         asyncpg.PostgresError: _from_database,
+        PoolExhausted: _from_database,
         OSError: _unavailable,
         Exception: _from_bug,
         **problems,
