@@ -1,9 +1,11 @@
-"""What the contract does not number: confirmations and pings on streams, keys side by side, the threaded client."""
+"""That the contract is complete, and what it does not number: confirmations and pings, keys side by side, the threaded client."""
 
 import asyncio
 import queue
+import re
 import time
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -18,7 +20,27 @@ from grpc import StatusCode
 from fern.pubsub import wire
 from fern.pubsub.server import Running
 
-from .parts import Bus, Stream, refusal, texts
+from .parts import GOOGLE_DEVIATES, Bus, Stream, refusal, texts
+
+HERE = Path(__file__).parent
+
+
+def test_every_one_of_the_48_cases_has_a_test() -> None:
+    names = re.findall(r"^async def test((?:_\d\d)+)_", _sources(), re.MULTILINE)
+
+    numbers = {int(number) for name in names for number in name.strip("_").split("_")}
+
+    assert numbers == set(range(1, 49))
+
+
+def test_every_deviation_of_googles_is_asserted_and_no_other() -> None:
+    asserted = {int(number) for number in re.findall(r"bus\.deviates\((\d+)\)", _sources())}
+
+    assert asserted == set(GOOGLE_DEVIATES)
+
+
+def _sources() -> str:
+    return "\n".join(path.read_text() for path in HERE.glob("test_contract_*.py"))
 
 
 async def test_an_unknown_method_is_unimplemented(emulator: Running) -> None:
