@@ -1,5 +1,6 @@
-"""A text message, and the two ways to show it: as Twilio's resource, and as the sandbox's own plain view."""
+"""A text message, and the two ways to show it: as Twilio's resource, and as the sandbox's own plain view; and what it costs."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -9,6 +10,12 @@ from fern.sms.errors import MEANINGS
 LATE = "late"  # ours alone: promised by the fault created-late, and until then hidden from everyone
 FINAL = frozenset({"delivered", "undelivered"})
 NEXT_STATUS = {"queued": "sending", "accepted": "sending", "sending": "sent", "sent": "delivered"}
+
+GSM_BASIC = frozenset(
+    "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?"
+    "¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
+)
+GSM_EXTENDED = frozenset("\f^{}\\[~]|€")  # each is sent as an escape and a character
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +100,21 @@ def _rfc2822(seconds: float | None) -> str | None:
 
 def _rfc3339(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def count_segments(text: str) -> int:
+    """160 characters in the GSM alphabet or 70 in UCS-2; fewer per part once it is split."""
+    if all(c in GSM_BASIC or c in GSM_EXTENDED for c in text):
+        return _parts((2 if c in GSM_EXTENDED else 1 for c in text), single=160, split=153)
+    return _parts((2 if ord(c) > 0xFFFF else 1 for c in text), single=70, split=67)
+
+
+def _parts(widths: Iterable[int], *, single: int, split: int) -> int:
+    """A character of width two never straddles two parts, so the parts are packed one after the other."""
+    total, parts, used = 0, 1, 0
+    for width in widths:
+        total += width
+        if used + width > split:
+            parts, used = parts + 1, 0
+        used += width
+    return 1 if total <= single else parts

@@ -10,7 +10,7 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.response import File, Stream
 
 from fern.sms.faults import BadFault, UnknownFault
-from fern.sms.inbound import BadReply, reply_from_phone
+from fern.sms.intake import BadReply, reply_from_phone
 from fern.sms.sandbox import Sandbox
 from messaging.web import Problem
 

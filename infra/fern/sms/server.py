@@ -16,10 +16,9 @@ from litestar.types import Scope
 
 from fern.sms.errors import Refused
 from fern.sms.faults import BadFault
-from fern.sms.hangup import CuttableConnection
 from fern.sms.sandbox import Sandbox, Settings
 from fern.sms.sandbox_api import FaultSwitches, Phones, health, page_file, show_phones
-from fern.sms.twilio_api import Messages
+from fern.sms.twilio_api import CuttableConnection, Messages
 from messaging.logs import get_logger
 
 log = get_logger()

@@ -1,4 +1,4 @@
-"""Twilio's Messages resource over HTTP: create, fetch and list, for the unmodified client."""
+"""Twilio's Messages resource over HTTP: create, fetch and list, for the unmodified client; or no answer at all."""
 
 import asyncio
 import base64
@@ -6,6 +6,7 @@ import binascii
 import hmac
 import re
 import time
+from asyncio import AbstractEventLoop, Transport
 from contextlib import suppress
 from datetime import date
 from typing import Any
@@ -14,9 +15,11 @@ from urllib.parse import urlencode
 from litestar import Controller, Request, Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from fern.sms.errors import Refused, answer_refused
-from fern.sms.hangup import client_gone, hang_up
 from fern.sms.intake import take
 from fern.sms.sandbox import Sandbox
 from fern.sms.store import Filters
@@ -126,3 +129,36 @@ def _day(query: dict[str, str], key: str) -> str | None:
         return date.fromisoformat(query[key][:10]).isoformat()
     except ValueError:
         raise Refused(20001, parameter=key) from None
+
+
+class CuttableConnection(H11Protocol):
+    """Hands every request the means to cut its own connection, as `hang_up` in the ASGI state.
+
+    Frameworks do not offer to close without an answer, because no honest server would do it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, dict(app_state), _loop)
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state["hang_up"] = transport.abort
+
+
+async def client_gone(request: AnyRequest) -> None:
+    """Returns when the connection is closed, by whichever side. Only after the body was read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def hang_up(request: AnyRequest) -> Response[None]:
+    """Cut, and wait until the server has noticed, so that the response which must be returned goes nowhere."""
+    request.scope["state"]["hang_up"]()
+    await client_gone(request)
+    return Response(None)

@@ -1,4 +1,4 @@
-"""A real process, killed the hard way."""
+"""A real process, killed the hard way or told to stop, also in the very moment in which there is something to do."""
 
 import asyncio
 import json
@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 import aiohttp
 import httpx
 import pytest
+
+from fern.sms.sandbox import Sandbox, Settings
 
 from .parts import PHONE, SENDER, Client, Receiver, TwilioRestException, eventually, eventually_answered, twilio_client
 
@@ -141,3 +144,24 @@ def test_a_taken_port_is_said_with_a_command_to_copy(tmp_path: Path) -> None:
     assert second.returncode == 10
     assert f"127.0.0.1:{port}" in second.stderr
     assert f"lsof -i :{port}" in second.stderr
+
+
+async def let_others_run(turns: int) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_stop_is_not_lost_when_work_arrives_at_the_same_time(tmp_path: Path, turns: int) -> None:
+    sandbox = Sandbox(Settings(tmp_path))
+    sandbox.store.add_callback("SM1", "AC1", "http://127.0.0.1:9/", "{}", due_at=time.time() + 3600)
+    running = asyncio.create_task(sandbox.run())
+    await let_others_run(10)  # the courier waits for the hour to pass
+
+    sandbox.courier.wake.set()
+    await let_others_run(turns)
+    running.cancel()
+
+    done, _ = await asyncio.wait([running], timeout=10)
+    assert done, "it goes on as if nobody had told it to stop"
+    sandbox.close()
