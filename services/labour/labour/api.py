@@ -11,7 +11,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from msgspec import Meta
 
-from labour import commands, model, queries, told
+from labour import commands, errors, queries, told
 from labour.once import Once, TooBusy, etag
 from labour.phone import NotAPhoneNumber
 from labour.queries import AnnouncementView, LabourPage, LabourView, SubscriberView
@@ -141,7 +141,7 @@ class LabourController(Controller):
         )
 
 
-def _conflict(name: str) -> Callable[[model.LabourError], Problem]:
+def _conflict(name: str) -> Callable[[errors.LabourError], Problem]:
     return lambda error: Problem(409, name, str(error), labour_id=str(error.labour_id))
 
 
@@ -165,16 +165,16 @@ PROBLEMS: Mapping[type[Exception], Callable[[Any], Problem]] = {
     KeyReused: lambda _: Problem(
         422, "idempotency-key-reused", "This Idempotency-Key was used for another request; take a new one."
     ),
-    model.LabourAlreadyBegun: _conflict("labour-already-begun"),
-    model.LabourAlreadyCompleted: _conflict("labour-already-completed"),
-    model.TooSoon: lambda error: Problem(
+    errors.LabourAlreadyBegun: _conflict("labour-already-begun"),
+    errors.LabourAlreadyCompleted: _conflict("labour-already-completed"),
+    errors.TooSoon: lambda error: Problem(
         429, "too-soon", str(error), {"Retry-After": str(math.ceil(error.wait.total_seconds()))}
     ),
-    model.LabourNotBegun: _conflict("labour-not-begun"),
-    model.ContractionRunning: _conflict("contraction-running"),
-    model.ImpossibleTimes: lambda error: Problem(422, "impossible-times", str(error), labour_id=str(error.labour_id)),
-    model.NoSuchContraction: lambda error: Problem(404, "no-such-contraction", str(error)),
-    model.AlreadySubscribed: _conflict("already-subscribed"),
-    model.RosterFull: _conflict("roster-full"),
-    model.NotSubscribed: lambda error: Problem(404, "not-subscribed", str(error), labour_id=str(error.labour_id)),
+    errors.LabourNotBegun: _conflict("labour-not-begun"),
+    errors.ContractionRunning: _conflict("contraction-running"),
+    errors.ImpossibleTimes: lambda error: Problem(422, "impossible-times", str(error), labour_id=str(error.labour_id)),
+    errors.NoSuchContraction: lambda error: Problem(404, "no-such-contraction", str(error)),
+    errors.AlreadySubscribed: _conflict("already-subscribed"),
+    errors.RosterFull: _conflict("roster-full"),
+    errors.NotSubscribed: lambda error: Problem(404, "not-subscribed", str(error), labour_id=str(error.labour_id)),
 }

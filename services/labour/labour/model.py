@@ -1,17 +1,4 @@
-"""The rules of a labour. No database, no HTTP: a transition guards, changes, and records what happened.
-
-LabourError
-├── LabourAlreadyBegun
-├── LabourAlreadyCompleted
-├── LabourNotBegun
-├── ContractionRunning      one at a time; none may run when the labour ends
-├── NoSuchContraction
-├── ImpossibleTimes         an end before its start, a time to come, or two contractions at once
-├── TooSoon
-├── AlreadySubscribed
-├── RosterFull
-└── NotSubscribed
-"""
+"""The rules of a labour. No database, no HTTP: a transition guards, changes, and records what happened."""
 
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -31,68 +18,23 @@ from contracts import (
     SubscriberRemoved,
 )
 from labour.contractions import Contraction, Phase, phase_after
+from labour.errors import (
+    ROSTER_LIMIT,
+    AlreadySubscribed,
+    ContractionRunning,
+    ImpossibleTimes,
+    LabourAlreadyBegun,
+    LabourAlreadyCompleted,
+    LabourNotBegun,
+    NoSuchContraction,
+    NotSubscribed,
+    RosterFull,
+    TooSoon,
+)
 from messaging.aggregate import Aggregate, DomainEvent
 
 ANNOUNCEMENT_COOLDOWN = timedelta(seconds=10)
 CLOCK_TOLERANCE = timedelta(minutes=1)  # a client's clock may be ahead of ours
-ROSTER_LIMIT = 50  # people; each change of state sends that many messages
-
-
-class LabourError(Exception):
-    def __init__(self, labour_id: UUID, message: str) -> None:
-        super().__init__(message)
-        self.labour_id = labour_id
-
-
-class LabourAlreadyBegun(LabourError):
-    def __init__(self, labour_id: UUID) -> None:
-        super().__init__(labour_id, "This labour has begun already.")
-
-
-class LabourAlreadyCompleted(LabourError):
-    def __init__(self, labour_id: UUID) -> None:
-        super().__init__(labour_id, "This labour is complete; it cannot change any more.")
-
-
-class LabourNotBegun(LabourError):
-    def __init__(self, labour_id: UUID) -> None:
-        super().__init__(labour_id, "This labour has not begun yet.")
-
-
-class ContractionRunning(LabourError):
-    def __init__(self, labour_id: UUID) -> None:
-        super().__init__(labour_id, "A contraction is still running; end it first.")
-
-
-class NoSuchContraction(LabourError):
-    def __init__(self, labour_id: UUID, contraction_id: UUID) -> None:
-        super().__init__(labour_id, f"No contraction {contraction_id} in this labour, or it is not running.")
-
-
-class ImpossibleTimes(LabourError):
-    pass
-
-
-class TooSoon(LabourError):
-    def __init__(self, labour_id: UUID, wait: timedelta) -> None:
-        super().__init__(labour_id, f"Wait {wait.total_seconds():.0f} s before the next announcement.")
-        self.wait = wait
-
-
-class AlreadySubscribed(LabourError):
-    def __init__(self, labour_id: UUID) -> None:
-        super().__init__(labour_id, "Somebody with this phone number is subscribed to this labour already.")
-
-
-class RosterFull(LabourError):
-    def __init__(self, labour_id: UUID) -> None:
-        super().__init__(labour_id, f"A labour has at most {ROSTER_LIMIT} subscribers.")
-
-
-class NotSubscribed(LabourError):
-    def __init__(self, labour_id: UUID, subscriber_id: UUID) -> None:
-        super().__init__(labour_id, f"No subscriber {subscriber_id} in this labour.")
-        self.subscriber_id = subscriber_id
 
 
 class Subscriber:

@@ -21,15 +21,15 @@ from contracts import (
 )
 from labour.advice import Advice, Kind, advise
 from labour.contractions import Contraction, Phase, phase_after
-from labour.model import (
+from labour.errors import (
     ContractionRunning,
     ImpossibleTimes,
-    Labour,
     LabourAlreadyCompleted,
     LabourError,
     LabourNotBegun,
     NoSuchContraction,
 )
+from labour.model import Labour
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)

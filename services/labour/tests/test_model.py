@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from contracts import LabourAnnounced, LabourBegun, LabourCompleted, SubscriberAdded, SubscriberRemoved
 from labour.contractions import Phase
-from labour.model import (
-    ANNOUNCEMENT_COOLDOWN,
+from labour.errors import (
     ROSTER_LIMIT,
     AlreadySubscribed,
-    Labour,
     LabourAlreadyBegun,
     LabourAlreadyCompleted,
     LabourError,
@@ -22,6 +20,7 @@ from labour.model import (
     RosterFull,
     TooSoon,
 )
+from labour.model import ANNOUNCEMENT_COOLDOWN, Labour
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
