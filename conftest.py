@@ -9,14 +9,18 @@ from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
+import httpx
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fern.postgres import TemporaryServer, ensure_service_databases, temporary_server
 from fern.pubsub import google
 from fern.pubsub import server as embedded
+from labour.app import build as labour_app
+from labour.settings import Settings as LabourSettings
 from messaging.database import create_engine
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
+from tests.support import served
 
 ROOT = Path(__file__).parent
 
@@ -84,6 +88,14 @@ def labour_units(labour_engine: AsyncEngine) -> UnitsOfWork:
 @pytest.fixture
 def notification_units(notification_engine: AsyncEngine) -> UnitsOfWork:
     return units_of_work(notification_engine, "notification")
+
+
+@pytest.fixture
+async def labour_client(labour_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """The Labour API behind its real server."""
+    app = labour_app(LabourSettings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url}))
+    async with served(app) as url, httpx.AsyncClient(base_url=url) as client:
+        yield client
 
 
 @pytest.fixture

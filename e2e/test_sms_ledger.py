@@ -83,7 +83,7 @@ async def test_a_person_sees_the_messages_in_doubt_and_decides(port_base: int, n
     assert "+12025550123" not in table + shown
     async with notification_units() as uow:
         rows = await uow.session.execute(text("SELECT id::text, state FROM notification"))
-        assert dict(rows.tuples().all()) == {ids[decision]: state for decision, state in decisions.items()}
+        assert {row.id: row.state for row in rows} == {ids[decision]: state for decision, state in decisions.items()}
     assert code == 1
     assert "not in doubt" in complaint
     assert "fern sms ls" in complaint

@@ -1,0 +1,31 @@
+"""What several tests of the Labour API need."""
+
+from typing import Any
+
+import httpx
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+GRACE = {"name": "Grace", "phone": "+1 (202) 555-0123"}
+
+
+async def plan(client: httpx.AsyncClient, mother_name: str = "Ada") -> str:
+    answer = await client.post("/api/v1/labours", json={"mother_name": mother_name})
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["location"] == f"/api/v1/labours/{answer.json()['id']}"
+    return f"/api/v1/labours/{answer.json()['id']}"
+
+
+async def outbox_types(engine: AsyncEngine) -> list[str]:
+    async with engine.connect() as connection:
+        return list((await connection.execute(text("SELECT topic FROM outbox ORDER BY position"))).scalars())
+
+
+def assert_problem(answer: httpx.Response, status: int, name: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"].startswith("application/problem+json")
+    problem: dict[str, Any] = answer.json()
+    assert problem["type"] == f"urn:fernlabour:problem:{name}"
+    assert problem["status"] == status
+    assert problem["detail"]
+    return problem

@@ -1,0 +1,131 @@
+"""One effect for a retried request, and none on a version that nobody has seen."""
+
+import asyncio
+from uuid import uuid4
+
+import httpx
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from tests.labour_parts import GRACE, assert_problem, outbox_types, plan
+
+KEY = {"Idempotency-Key": '"8e03978e-40d5-43e8-bc93-6894a57f9324"'}
+
+
+async def test_a_retried_request_with_the_same_key_has_one_effect_and_gets_the_same_answer(
+    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
+) -> None:
+    labour = await plan(labour_client)
+
+    first = await labour_client.put(f"{labour}/complete", headers=KEY)
+    again = await labour_client.put(f"{labour}/complete", headers=KEY)
+
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert first.content == again.content
+    assert "idempotency-replayed" not in first.headers
+    assert again.headers["idempotency-replayed"] == "true"
+    assert await outbox_types(labour_engine) == ["labour.completed"]
+
+
+async def test_every_request_that_changes_something_can_be_repeated_with_its_key(
+    labour_client: httpx.AsyncClient,
+) -> None:
+    labour = await plan(labour_client)
+    person = (await labour_client.post(f"{labour}/subscribers", json=GRACE)).json()["id"]
+    requests: list[tuple[str, str, object]] = [
+        ("POST", "/api/v1/labours", {"mother_name": "Eve"}),
+        ("POST", f"{labour}/subscribers", {"name": "Alan", "phone": "+12025550199"}),
+        ("DELETE", f"{labour}/subscribers/{person}", None),
+        ("POST", f"{labour}/announcements", {"text": "Soon"}),
+        ("PUT", f"{labour}/begin", None),
+        ("PUT", f"{labour}/complete", None),
+    ]
+    for number, (method, path, body) in enumerate(requests):
+        answers = [
+            await labour_client.request(method, path, json=body, headers={"Idempotency-Key": f"key-{number}"})
+            for _ in range(3)
+        ]
+        assert answers[0].is_success, answers[0].text
+        assert {(answer.status_code, answer.content, answer.headers.get("location")) for answer in answers} == {
+            (answers[0].status_code, answers[0].content, answers[0].headers.get("location"))
+        }
+    assert len((await labour_client.get("/api/v1/labours")).json()["items"]) == 2
+
+
+async def test_a_change_with_if_match_has_its_effect_only_on_the_version_that_was_seen(
+    labour_client: httpx.AsyncClient,
+) -> None:
+    labour = await plan(labour_client)
+    seen = (await labour_client.get(labour)).headers["etag"]
+
+    begun = await labour_client.put(f"{labour}/begin", headers={"If-Match": seen})
+    late = await labour_client.put(f"{labour}/complete", headers={"If-Match": seen})
+    current = await labour_client.put(f"{labour}/complete", headers={"If-Match": begun.headers["etag"]})
+
+    assert begun.status_code == 200
+    assert_problem(late, 412, "version-changed")
+    assert current.status_code == 200
+    assert_problem(await labour_client.put(f"{labour}/begin", headers={"If-Match": "v1"}), 400, "bad-if-match")
+
+
+async def test_of_ten_who_saw_the_same_version_one_may_change_it(labour_client: httpx.AsyncClient) -> None:
+    labour = await plan(labour_client)
+    seen = {"If-Match": (await labour_client.get(labour)).headers["etag"]}
+    people = [{"name": f"Person {number}", "phone": f"+1202555010{number}"} for number in range(10)]
+
+    answers = await asyncio.gather(
+        *(labour_client.post(f"{labour}/subscribers", json=person, headers=seen) for person in people)
+    )
+
+    assert sorted(answer.status_code for answer in answers) == [201] + [412] * 9
+
+
+async def test_a_key_with_another_request_is_refused_and_a_malformed_one_too(labour_client: httpx.AsyncClient) -> None:
+    assert (await labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)).status_code == 201
+
+    other_body = await labour_client.post("/api/v1/labours", json={"mother_name": "Eve"}, headers=KEY)
+    other_path = await labour_client.put(f"/api/v1/labours/{uuid4()}/begin", headers=KEY)
+
+    assert_problem(other_body, 422, "idempotency-key-reused")
+    assert_problem(other_path, 422, "idempotency-key-reused")
+    for bad in ("", "two words", "x" * 256):
+        answer = await labour_client.post(
+            "/api/v1/labours", json={"mother_name": "Ada"}, headers={"Idempotency-Key": bad}
+        )
+        assert_problem(answer, 400, "bad-idempotency-key")
+
+
+async def test_twenty_requests_with_one_key_at_once_have_one_effect(
+    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
+) -> None:
+    answers = await asyncio.gather(
+        *(labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY) for _ in range(20))
+    )
+
+    created = [answer for answer in answers if answer.status_code == 201]
+    assert len({answer.content for answer in created}) == 1
+    for answer in answers:
+        if answer.status_code != 201:
+            assert_problem(answer, 409, "request-in-flight")
+    async with labour_engine.connect() as connection:
+        assert (await connection.execute(text("SELECT count(*) FROM labour"))).scalar_one() == 1
+
+
+async def test_a_refused_request_stores_nothing_and_its_key_can_be_used_again(labour_client: httpx.AsyncClient) -> None:
+    bad = await labour_client.post("/api/v1/labours", json={}, headers=KEY)
+    missing = await labour_client.put(f"/api/v1/labours/{uuid4()}/begin", headers=KEY)
+
+    assert_problem(bad, 400, "invalid-request")
+    assert_problem(missing, 404, "no-such-labour")
+    assert (await labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)).status_code == 201
+
+
+async def test_an_expired_key_is_forgotten(labour_client: httpx.AsyncClient, labour_engine: AsyncEngine) -> None:
+    first = await labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)
+    async with labour_engine.begin() as connection:
+        await connection.execute(text("UPDATE idempotency_key SET expires_at = now() - interval '1 second'"))
+
+    second = await labour_client.post("/api/v1/labours", json={"mother_name": "Eve"}, headers=KEY)
+
+    assert second.status_code == 201
+    assert first.json()["id"] != second.json()["id"]
