@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 
 from messaging.backoff import Backoff
@@ -73,6 +73,14 @@ async def until_ready(what: str, check: Callable[[], Awaitable[None]], stop: asy
             log.warning("waiting for a dependency", dependency=what, error=str(error)[:300], retry_in=round(pause, 2))
             await wait(stop, pause)
     return False
+
+
+async def wait_for_any(*events: asyncio.Event, tasks: Collection[asyncio.Task[None]] = (), seconds: float) -> None:
+    """Until one of the events is set, one of the tasks is done, or `seconds` are over."""
+    waiters = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait([*waiters, *tasks], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for waiter in waiters:
+        waiter.cancel()
 
 
 async def wait(event: asyncio.Event, seconds: float) -> bool:

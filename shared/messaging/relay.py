@@ -28,7 +28,7 @@ from messaging.envelope import sequence
 from messaging.errors import BusError, BusUnavailable, PublishRejected
 from messaging.faults import FaultPoint
 from messaging.logs import get_logger, mask
-from messaging.process import wait
+from messaging.process import wait, wait_for_any
 
 log = get_logger()
 
@@ -157,7 +157,7 @@ class Relay:
                 log.warning("bus unavailable", waiting=done.waiting, published=done.published, retry_in=round(pause, 2))
                 await wait(stop, pause)
             elif not done.published and not done.rejected:
-                await self._wait_for_work(stop)
+                await wait_for_any(self._woken, stop, seconds=self._poll_interval)
 
     async def run_once(self) -> Pass:
         async with self._engine.begin() as connection:
@@ -235,12 +235,6 @@ class Relay:
             attempt=attempt,
             error=str(error)[:300],
         )
-
-    async def _wait_for_work(self, stop: asyncio.Event) -> None:
-        waiters = [asyncio.ensure_future(self._woken.wait()), asyncio.ensure_future(stop.wait())]
-        await asyncio.wait(waiters, timeout=self._poll_interval, return_when=asyncio.FIRST_COMPLETED)
-        for waiter in waiters:
-            waiter.cancel()
 
 
 def _waves(rows: Iterable[Row]) -> list[dict[str, list[Row]]]:

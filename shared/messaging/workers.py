@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from messaging.consumer import Consumer
 from messaging.database import create_engine, ping
@@ -20,23 +20,31 @@ from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 log = get_logger()
 
 
-async def run_relay(
-    stop: asyncio.Event,
-    *,
-    name: str,
-    database_url: str,
-    project_id: str,
-    poll_interval: float,
-    retention_days: int,
-    replay_horizon_days: int,
-) -> None:
-    engine = create_engine(database_url, process=name, pool_size=4)
+class RelaySettings(Protocol):
+    """What every service's settings have for its relay."""
+
+    @property
+    def database_url(self) -> str: ...
+    @property
+    def project_id(self) -> str: ...
+    @property
+    def relay_poll_seconds(self) -> float: ...
+    @property
+    def retention_days(self) -> int: ...
+    @property
+    def replay_horizon_days(self) -> int: ...
+
+
+async def run_relay(stop: asyncio.Event, *, name: str, settings: RelaySettings) -> None:
+    engine = create_engine(settings.database_url, process=name, pool_size=4)
     retention = Retention(
-        engine, keep=timedelta(days=retention_days), replay_horizon=timedelta(days=replay_horizon_days)
+        engine,
+        keep=timedelta(days=settings.retention_days),
+        replay_horizon=timedelta(days=settings.replay_horizon_days),
     )
-    bus = PubSub(project_id)
-    relay = Relay(engine, bus, poll_interval=poll_interval)
-    listener = Listener(database_url, CHANNEL, relay.wake, process=name)
+    bus = PubSub(settings.project_id)
+    relay = Relay(engine, bus, poll_interval=settings.relay_poll_seconds)
+    listener = Listener(settings.database_url, CHANNEL, relay.wake, process=name)
     try:
         if not await until_ready("database", lambda: ping(engine), stop):
             return

@@ -28,16 +28,7 @@ async def consumer(stop: asyncio.Event) -> None:
 
 
 async def relay(stop: asyncio.Event) -> None:
-    settings = Settings.load()
-    await run_relay(
-        stop,
-        name="labour-relay",
-        database_url=settings.database_url,
-        project_id=settings.project_id,
-        poll_interval=settings.relay_poll_seconds,
-        retention_days=settings.retention_days,
-        replay_horizon_days=settings.replay_horizon_days,
-    )
+    await run_relay(stop, name="labour-relay", settings=Settings.load())
 
 
 if __name__ == "__main__":

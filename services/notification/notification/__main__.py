@@ -86,16 +86,7 @@ async def dispatcher(stop: asyncio.Event) -> None:
 
 
 async def relay(stop: asyncio.Event) -> None:
-    settings = Settings.load()
-    await run_relay(
-        stop,
-        name="notification-relay",
-        database_url=settings.database_url,
-        project_id=settings.project_id,
-        poll_interval=settings.relay_poll_seconds,
-        retention_days=settings.retention_days,
-        replay_horizon_days=settings.replay_horizon_days,
-    )
+    await run_relay(stop, name="notification-relay", settings=Settings.load())
 
 
 if __name__ == "__main__":

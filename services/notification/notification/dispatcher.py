@@ -17,7 +17,7 @@ from messaging.backoff import Backoff, delay
 from messaging.database import is_passing
 from messaging.faults import FaultPoint
 from messaging.logs import get_logger
-from messaging.process import wait
+from messaging.process import wait, wait_for_any
 from messaging.unit_of_work import UnitsOfWork
 from notification import ledger
 from notification.model import Lease
@@ -100,7 +100,8 @@ class Dispatcher:
                 continue
             calls |= {asyncio.create_task(self.send(lease)) for lease in leases}
             if not leases:
-                await self._wait_for_work(stop, calls)
+                full = calls if len(calls) >= self._in_flight else ()
+                await wait_for_any(self._woken, stop, tasks=full, seconds=self._poll_interval)
         if calls:
             await asyncio.wait(calls)
 
@@ -186,10 +187,3 @@ class Dispatcher:
                          retry_in=round(pause, 1))  # fmt: skip
         elif isinstance(outcome, Accepted | Refused):
             self._trouble.reset()
-
-    async def _wait_for_work(self, stop: asyncio.Event, calls: set[asyncio.Task[None]]) -> None:
-        waiters = [asyncio.ensure_future(self._woken.wait()), asyncio.ensure_future(stop.wait())]
-        full = [*calls] if len(calls) >= self._in_flight else []
-        await asyncio.wait([*waiters, *full], timeout=self._poll_interval, return_when=asyncio.FIRST_COMPLETED)
-        for waiter in waiters:
-            waiter.cancel()
