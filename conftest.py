@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from fern.postgres import TemporaryServer, ensure_service_databases, temporary_server
 from fern.pubsub import google
 from fern.pubsub import server as embedded
+from fern.token import make_token
 from labour.app import build as labour_app
 from labour.settings import Settings as LabourSettings
 from messaging.database import create_engine
@@ -92,9 +93,10 @@ def notification_units(notification_engine: AsyncEngine) -> UnitsOfWork:
 
 @pytest.fixture
 async def labour_client(labour_url: str) -> AsyncIterator[httpx.AsyncClient]:
-    """The Labour API behind its real server."""
+    """The Labour API behind its real server; Ada speaks, unless a request says otherwise."""
     app = labour_app(LabourSettings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url}))
-    async with served(app) as url, httpx.AsyncClient(base_url=url) as client:
+    ada = {"Authorization": f"Bearer {make_token('ada')}"}
+    async with served(app) as url, httpx.AsyncClient(base_url=url, headers=ada) as client:
         yield client
 
 

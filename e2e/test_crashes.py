@@ -8,7 +8,7 @@ import messaging.relay
 import messaging.unit_of_work  # noqa: F401  (each import below and above registers its points)
 import notification.dispatcher
 import notification.reconcile  # noqa: F401
-from e2e.world import COMPLETE, World
+from e2e.world import COMPLETE, TAKEN, World
 from messaging.faults import POINTS
 
 VICTIMS = {
@@ -50,6 +50,6 @@ def _caught_up(world: World) -> bool:
     waiting = [
         world.sql(service, "SELECT 1 FROM outbox WHERE published_at IS NULL") for service in ("labour", "notification")
     ]
-    events = world.sql("labour", "SELECT event_id FROM outbox")
+    events = world.sql("labour", "SELECT event_id FROM outbox WHERE topic = ANY($1)", list(TAKEN))
     claims = world.sql("notification", "SELECT event_id FROM processed_event WHERE status = 'COMPLETED'")
     return not any(waiting) and {row["event_id"] for row in events} == {row["event_id"] for row in claims}

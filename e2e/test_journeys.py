@@ -17,9 +17,7 @@ def test_everyone_is_told_when_it_begins_and_when_the_baby_is_here(any_world: Wo
     labour = any_world.plan("Grace", "Alan")
 
     any_world.begin(labour)
-    any_world.labour_api.post(
-        f"/api/v1/labours/{labour.id}/announcements", json={"text": "Nearly there!"}
-    ).raise_for_status()
+    any_world.tell(labour, "POST", "/updates", {"kind": "announcement", "text": "Nearly there!"})
     any_world.complete(labour)
 
     any_world.until_everyone_is_told(labour, BEGUN, "Ada: Nearly there!", COMPLETE)
@@ -30,7 +28,7 @@ def test_somebody_who_left_before_is_not_told(world: World) -> None:
     labour = world.plan("Grace")
     leaving = world.subscribe(labour, "Alan")
     phone = labour.people["Alan"]
-    world.labour_api.delete(f"/api/v1/labours/{labour.id}/subscribers/{leaving}").raise_for_status()
+    world.tell(labour, "DELETE", f"/subscribers/{leaving}")
     del labour.people["Alan"]
 
     world.complete(labour)
@@ -156,7 +154,7 @@ def test_an_unwanted_event_is_discarded_with_one_command_and_its_labour_goes_on(
 
 
 def _news(world: World, labour: Labour) -> list[tuple[str, str, str]]:
-    items = world.labour_api.get(f"/api/v1/labours/{labour.id}/told").json()["items"]
+    items = world.tell(labour, "GET", "/told")["items"]
     return [(item["name"], item["event_type"], item["news"]) for item in items]
 
 

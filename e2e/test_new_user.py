@@ -94,7 +94,7 @@ def test_every_command_in_the_readme_does_what_it_says(fern: Fern) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"phase":"complete"' in done.stdout
     assert "labour-already-completed" in done.stdout
-    assert "The baby is here! Ada has given birth." in done.stdout
+    assert "The baby is here! Eve has given birth." in done.stdout
     assert done.stdout.count("4 texts, each exactly once") == 2  # make demo, and again while things are broken
     assert "no rows" in done.stdout
 

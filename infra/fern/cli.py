@@ -14,6 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "reset": ("fern.runtime.operate:reset", "Stop everything and delete all data and logs."),
     "doctor": ("fern.runtime.doctor:doctor", "Look for what would keep the system from starting."),
     "kill": ("fern.runtime.operate:kill", "Kill a process the hard way, to see the system survive it."),
+    "token": ("fern.token:token", "Say who you are: a bearer token for the Labour API."),
     "outbox": ("fern.outbox:outbox", "Events that wait or are parked: list, retry, discard."),
     "fault": ("fern.faults:fault", "Break the bus or the SMS sandbox on purpose, and mend them."),
     "topology": ("fern.topology:topology", "Topics and subscriptions: apply or show."),

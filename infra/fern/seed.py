@@ -1,8 +1,9 @@
-"""A first labour with two people in it, so that the pages are not empty. Nothing happens if there is any labour yet."""
+"""A first labour of Ada's with two people in it, so that the pages are not empty. Nothing happens if she has one yet."""
 
 import httpx
 
 from fern.settings import Settings
+from fern.token import make_token
 
 # Numbers kept free for fiction: they belong to nobody.
 PEOPLE = {"Grace": "+12025550111", "Alan": "+12025550122"}
@@ -10,7 +11,8 @@ PEOPLE = {"Grace": "+12025550111", "Alan": "+12025550122"}
 
 def seed(settings: Settings) -> bool:
     """True if there was nothing yet and now there is."""
-    with httpx.Client(base_url=settings.url("labour-api"), timeout=10, trust_env=False) as api:
+    ada = {"Authorization": f"Bearer {make_token('ada')}"}
+    with httpx.Client(base_url=settings.url("labour-api"), headers=ada, timeout=10, trust_env=False) as api:
         labours = api.get("/api/v1/labours", params={"limit": 1}).raise_for_status().json()["items"]
         if labours:
             return False

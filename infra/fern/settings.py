@@ -22,6 +22,7 @@ PROJECT_ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_PORT_BASE = 8400
 PROJECT_ID = "fern-local"
 OPERATIONS_TOKEN = "local-operations"  # noqa: S105 (nothing here leaves this machine)
+TOKEN_SECRET = "local-secret-for-tokens-on-this-machine"  # noqa: S105 (nor does anything signed with this)
 PORTS = {
     "console": 0,
     "labour-api": 1,
@@ -121,6 +122,7 @@ class Settings:
             "PUBLIC_URL": self.url("notification-api"),
             "SMS_INBOUND_URL": self.url("notification-api") + "/webhooks/twilio/inbound",
             "OPERATIONS_TOKEN": OPERATIONS_TOKEN,
+            "TOKEN_SECRET": TOKEN_SECRET,
         }
 
 

@@ -38,6 +38,61 @@ class SubscriberRemoved(Event, frozen=True, kw_only=True):
     person_id: UUID
 
 
+class _Person(Event, frozen=True, kw_only=True):
+    """About somebody who is not on the roster by it: nobody is told because of it."""
+
+    person_id: UUID
+
+
+class SubscriberRequested(_Person, frozen=True, kw_only=True):
+    """Somebody with an invite asks to be told."""
+
+    type = "subscriber.requested"
+
+    name: Name
+
+
+class SubscriberWithdrawn(_Person, frozen=True, kw_only=True):
+    """A request came to nothing: refused, taken back, or blocked."""
+
+    type = "subscriber.withdrawn"
+
+
+class SubscriberBlocked(_Person, frozen=True, kw_only=True):
+    type = "subscriber.blocked"
+
+
+class SubscriberUnblocked(_Person, frozen=True, kw_only=True):
+    type = "subscriber.unblocked"
+
+
+class SubscriberRoleChanged(_Person, frozen=True, kw_only=True):
+    type = "subscriber.role-changed"
+
+    role: str
+
+
+class InviteCreated(Event, frozen=True, kw_only=True):
+    type = "invite.created"
+
+    invite_id: UUID
+    expires_at: datetime
+
+
+class InviteRevoked(Event, frozen=True, kw_only=True):
+    type = "invite.revoked"
+
+    invite_id: UUID
+
+
+class LabourPlanned(Event, frozen=True, kw_only=True):
+    type = "labour.planned"
+
+    mother_name: Name
+    first_labour: bool
+    planned_at: datetime
+
+
 class LabourBegun(Event, frozen=True, kw_only=True):
     """`roster_version` is the roster this was made under: whoever tells people must know that roster first."""
 
@@ -56,6 +111,21 @@ class LabourAnnounced(Event, frozen=True, kw_only=True):
     roster_version: Version
     mother_name: Name
     text: Annotated[str, Meta(min_length=1, max_length=280)]
+
+
+class LabourStatusPosted(Event, frozen=True, kw_only=True):
+    """For those who look; nobody is sent a message."""
+
+    type = "labour.status-posted"
+
+    update_id: UUID
+    text: Annotated[str, Meta(min_length=1, max_length=280)]
+
+
+class LabourStatusRemoved(Event, frozen=True, kw_only=True):
+    type = "labour.status-removed"
+
+    update_id: UUID
 
 
 class LabourPhaseChanged(Event, frozen=True, kw_only=True):

@@ -22,6 +22,16 @@ EVENTS: dict[tuple[str, int], type[events.Event]] = {
         events.NotificationSent,
         events.SubscriberAdded,
         events.SubscriberRemoved,
+        events.InviteCreated,
+        events.InviteRevoked,
+        events.LabourPlanned,
+        events.LabourStatusPosted,
+        events.LabourStatusRemoved,
+        events.SubscriberBlocked,
+        events.SubscriberRequested,
+        events.SubscriberRoleChanged,
+        events.SubscriberUnblocked,
+        events.SubscriberWithdrawn,
     )
 }
 

@@ -6,9 +6,12 @@ from collections.abc import AsyncGenerator
 from litestar import Litestar, Router
 from litestar.di import Provide
 
-from labour.api import PROBLEMS, LabourController
+from labour.api import LabourController
+from labour.auth import Tokens, provide_caller
 from labour.contractions_api import ContractionController
 from labour.once import provide_once
+from labour.people_api import PeopleController, SubscriptionController
+from labour.problems import PROBLEMS
 from labour.settings import Settings
 from messaging import relay
 from messaging.database import create_engine, ping
@@ -21,6 +24,8 @@ from messaging.web import create_app
 def build(settings: Settings) -> Litestar:
     engine = create_engine(settings.database_url, process="labour-api")
     hinter = Hinter(settings.database_url, relay.CHANNEL, process="labour-api")
+
+    tokens = Tokens(settings)
 
     def units_of_work() -> UnitOfWork:
         return UnitOfWork(engine, source="labour", committed=hinter.hint)
@@ -37,11 +42,13 @@ def build(settings: Settings) -> Litestar:
     return create_app(
         title="FernLabour: Labour",
         description="Plan a labour, say who shall be told, begin it, complete it.",
-        routes=[LabourController, ContractionController, operations],
+        routes=[LabourController, ContractionController, PeopleController, SubscriptionController, operations],
         problems=PROBLEMS,
         dependencies={
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
             "once": Provide(provide_once),
+            "caller": Provide(provide_caller),
+            "tokens": Provide(lambda: tokens, sync_to_thread=False),
         },
         ready=lambda: ping(engine),
         lifespan=lifespan,

@@ -1,17 +1,21 @@
 """What people can do. Each verb works in its caller's unit of work, and so commits with it or not at all."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from labour.contractions import Contraction
-from labour.model import Announcement, Labour, Subscriber
+from labour.errors import InviteInvalid, NoSuchUpdate, NotSubscribed
+from labour.model import Labour, Update, UpdateKind
+from labour.people import Invite, Role, Subscriber
 from labour.phone import to_e164
 from labour.store import Labours
 
+NOBODYS = UUID(int=0)  # the labour of an invite that does not exist
+
 
 async def plan_labour(labours: Labours, *, mother_name: str, first_labour: bool = True) -> Labour:
-    labour = Labour(mother_name=mother_name, first_labour=first_labour, at=_now())
-    labours.add(labour)
+    labour = Labour(mother_id=labours.caller, mother_name=mother_name, first_labour=first_labour, at=_now())
+    await labours.add(labour)
     return labour
 
 
@@ -21,9 +25,9 @@ async def begin_labour(labours: Labours, labour_id: UUID) -> Labour:
     return labour
 
 
-async def complete_labour(labours: Labours, labour_id: UUID) -> Labour:
+async def complete_labour(labours: Labours, labour_id: UUID, notes: str | None = None) -> Labour:
     labour = await labours.get(labour_id)
-    labour.complete(_now())
+    labour.complete(_now(), notes)
     return labour
 
 
@@ -31,6 +35,9 @@ async def push(labours: Labours, labour_id: UUID) -> Labour:
     labour = await labours.get(labour_id)
     labour.push(_now())
     return labour
+
+
+# Contractions
 
 
 async def start_contraction(labours: Labours, labour_id: UUID, started_at: datetime | None) -> Contraction:
@@ -61,25 +68,77 @@ async def correct_contraction(
 
 
 async def delete_contraction(labours: Labours, labour_id: UUID, contraction_id: UUID) -> None:
+    (await labours.get(labour_id)).delete_contraction(contraction_id, _now())
+
+
+# Updates
+
+
+async def post_update(labours: Labours, labour_id: UUID, *, kind: UpdateKind, text: str) -> Update:
+    update = (await labours.get(labour_id)).post(kind, text, _now())
+    labours.keep(update)
+    return update
+
+
+async def take_update_back(labours: Labours, labour_id: UUID, update_id: UUID) -> None:
     labour = await labours.get(labour_id)
-    labour.delete_contraction(contraction_id, _now())
+    update = await labours.update_of(labour, update_id)
+    if update is None:
+        raise NoSuchUpdate(labour_id, update_id)
+    labour.take_back(update, _now())
+    await labours.drop(update)
 
 
-async def announce(labours: Labours, labour_id: UUID, *, text: str) -> Announcement:
-    announcement = (await labours.get(labour_id)).announce(text, _now())
-    labours.keep(announcement)
-    return announcement
+# People
+
+
+async def invite(labours: Labours, labour_id: UUID, *, token: str, valid_for: timedelta) -> Invite:
+    labour, now = await labours.get(labour_id), _now()
+    return labour.invite(token=token, expires_at=now + valid_for, at=now)
+
+
+async def revoke_invite(labours: Labours, labour_id: UUID, invite_id: UUID) -> None:
+    (await labours.get(labour_id)).revoke_invite(invite_id, _now())
+
+
+async def request_subscription(labours: Labours, *, token: str, name: str, phone: str) -> tuple[Labour, Subscriber]:
+    number = to_e164(phone)
+    labour = await labours.invited_to(token)
+    if labour is None:
+        raise InviteInvalid(NOBODYS)
+    return labour, labour.request(token=token, user_id=labours.caller, name=name, phone=number, at=_now())
+
+
+async def leave(labours: Labours, subscriber_id: UUID) -> tuple[Labour, Subscriber]:
+    labour = await labours.subscribed_to(subscriber_id)
+    if labour is None:
+        raise NotSubscribed(NOBODYS, subscriber_id)
+    return labour, labour.leave(subscriber_id, _now())
 
 
 async def subscribe(labours: Labours, labour_id: UUID, *, name: str, phone: str) -> Subscriber:
     number = to_e164(phone)
-    labour = await labours.get(labour_id)
-    return labour.subscribe(name=name, phone=number, at=_now())
+    return (await labours.get(labour_id)).subscribe(name=name, phone=number, at=_now())
 
 
-async def unsubscribe(labours: Labours, labour_id: UUID, subscriber_id: UUID) -> None:
-    labour = await labours.get(labour_id)
-    labour.unsubscribe(subscriber_id, _now())
+async def approve(labours: Labours, labour_id: UUID, subscriber_id: UUID) -> Subscriber:
+    return (await labours.get(labour_id)).approve(subscriber_id, _now())
+
+
+async def unsubscribe(labours: Labours, labour_id: UUID, subscriber_id: UUID) -> Subscriber:
+    return (await labours.get(labour_id)).unsubscribe(subscriber_id, _now())
+
+
+async def block(labours: Labours, labour_id: UUID, subscriber_id: UUID) -> Subscriber:
+    return (await labours.get(labour_id)).block(subscriber_id, _now())
+
+
+async def unblock(labours: Labours, labour_id: UUID, subscriber_id: UUID) -> Subscriber:
+    return (await labours.get(labour_id)).unblock(subscriber_id, _now())
+
+
+async def change_role(labours: Labours, labour_id: UUID, subscriber_id: UUID, role: Role) -> Subscriber:
+    return (await labours.get(labour_id)).change_role(subscriber_id, role, _now())
 
 
 def _now() -> datetime:

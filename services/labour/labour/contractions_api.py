@@ -1,6 +1,7 @@
 """The part of the REST API about contractions, and what they advise."""
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated
 from uuid import UUID
 
@@ -12,13 +13,15 @@ from msgspec import Meta
 
 from labour import commands, queries
 from labour.advice import Advice
+from labour.auth import Caller
 from labour.once import Once
-from labour.queries import ContractionView
+from labour.views import ContractionView, show
 from messaging.unit_of_work import UnitsOfWork
 from messaging.web import Items
 
 When = Annotated[datetime, Meta(tz=True, description="RFC 3339 with an offset; now, if left out")]
 Intensity = Annotated[int, Meta(ge=0, le=10)]
+VIEW = partial(show, ContractionView)
 
 
 class StartContraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,16 +51,16 @@ class ContractionController(Controller):
     ) -> Response[ContractionView]:
         return await once(
             lambda labours: commands.start_contraction(labours, labour_id, data.started_at),
-            ContractionView.of,
+            VIEW,
             status=201,
         )
 
     @get("/contractions", summary="All contractions, in the order in which they started")
     async def list_contractions(
-        self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]
+        self, units_of_work: NamedDependency[UnitsOfWork], caller: NamedDependency[Caller], labour_id: FromPath[UUID]
     ) -> Items[ContractionView]:
         async with units_of_work() as uow:
-            return Items(await queries.list_contractions(uow.session, labour_id))
+            return Items(await queries.list_contractions(uow.session, labour_id, caller.id))
 
     @put("/contractions/{contraction_id:uuid}/end", summary="A contraction ends; the last five may change the phase")
     async def end(
@@ -71,7 +74,7 @@ class ContractionController(Controller):
             lambda labours: commands.end_contraction(
                 labours, labour_id, contraction_id, ended_at=data.ended_at, intensity=data.intensity
             ),
-            ContractionView.of,
+            VIEW,
         )
 
     @patch("/contractions/{contraction_id:uuid}", summary="Correct a contraction")
@@ -91,7 +94,7 @@ class ContractionController(Controller):
                 ended_at=data.ended_at,
                 intensity=data.intensity,
             ),
-            ContractionView.of,
+            VIEW,
         )
 
     @delete("/contractions/{contraction_id:uuid}", status_code=204, summary="It was none")
@@ -103,6 +106,8 @@ class ContractionController(Controller):
         )
 
     @get("/advice", summary="What to do now, and why; the most urgent first")
-    async def advice(self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]) -> Items[Advice]:
+    async def advice(
+        self, units_of_work: NamedDependency[UnitsOfWork], caller: NamedDependency[Caller], labour_id: FromPath[UUID]
+    ) -> Items[Advice]:
         async with units_of_work() as uow:
-            return Items(await queries.get_advice(uow.session, labour_id, datetime.now(UTC)))
+            return Items(await queries.get_advice(uow.session, labour_id, caller.id, datetime.now(UTC)))

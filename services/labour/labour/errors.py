@@ -7,6 +7,12 @@ LabourError
 ├── ContractionRunning      one at a time; none may run when the labour ends
 ├── NoSuchContraction
 ├── ImpossibleTimes         an end before its start, a time to come, or two contractions at once
+├── UnfinishedLabour        one at a time for each mother
+├── NotYours                the caller may see this labour, and no more
+├── InviteInvalid           no such invite, or expired, or revoked
+├── NotPossibleNow
+├── NoSuchUpdate
+├── AnnouncementSent        what everyone was told cannot be unsaid
 ├── TooSoon
 ├── AlreadySubscribed
 ├── RosterFull
@@ -52,6 +58,35 @@ class NoSuchContraction(LabourError):
 
 class ImpossibleTimes(LabourError):
     pass
+
+
+class UnfinishedLabour(LabourError):
+    def __init__(self, labour_id: UUID) -> None:
+        super().__init__(labour_id, "You have a labour that is not complete yet.")
+
+
+class NotYours(LabourError):
+    def __init__(self, labour_id: UUID) -> None:
+        super().__init__(labour_id, "Only the mother may do this.")
+
+
+class InviteInvalid(LabourError):
+    def __init__(self, labour_id: UUID) -> None:
+        super().__init__(labour_id, "This invite cannot be used: ask for a new one.")
+
+
+class NotPossibleNow(LabourError):
+    pass
+
+
+class NoSuchUpdate(LabourError):
+    def __init__(self, labour_id: UUID, update_id: UUID) -> None:
+        super().__init__(labour_id, f"No update {update_id} in this labour.")
+
+
+class AnnouncementSent(LabourError):
+    def __init__(self, labour_id: UUID) -> None:
+        super().__init__(labour_id, "Everyone was told already; an announcement cannot be unsaid.")
 
 
 class TooSoon(LabourError):

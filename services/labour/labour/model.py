@@ -1,6 +1,7 @@
 """The rules of a labour. No database, no HTTP: a transition guards, changes, and records what happened."""
 
 from datetime import datetime, timedelta
+from enum import StrEnum
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
@@ -14,58 +15,60 @@ from contracts import (
     LabourBegun,
     LabourCompleted,
     LabourPhaseChanged,
-    SubscriberAdded,
-    SubscriberRemoved,
+    LabourPlanned,
+    LabourStatusPosted,
+    LabourStatusRemoved,
 )
 from labour.contractions import Contraction, Phase, phase_after
 from labour.errors import (
-    ROSTER_LIMIT,
-    AlreadySubscribed,
+    AnnouncementSent,
     ContractionRunning,
     ImpossibleTimes,
     LabourAlreadyBegun,
     LabourAlreadyCompleted,
     LabourNotBegun,
     NoSuchContraction,
-    NotSubscribed,
-    RosterFull,
     TooSoon,
 )
+from labour.people import Invite, People, Subscriber
 from messaging.aggregate import Aggregate, DomainEvent
 
 ANNOUNCEMENT_COOLDOWN = timedelta(seconds=10)
 CLOCK_TOLERANCE = timedelta(minutes=1)  # a client's clock may be ahead of ours
 
 
-class Subscriber:
-    def __init__(self, *, name: str, phone: str, at: datetime) -> None:
+class UpdateKind(StrEnum):
+    ANNOUNCEMENT = "announcement"  # told to everyone, and so never unsaid
+    STATUS = "status"  # for those who look
+    PRIVATE = "private"  # never leaves the mother
+
+
+class Update:
+    def __init__(self, *, labour_id: UUID, kind: UpdateKind, text: str, at: datetime) -> None:
         self.id: UUID = uuid7()
-        self.name, self.phone, self.subscribed_at = name, phone, at
+        self.labour_id, self.kind, self.text, self.posted_at = labour_id, kind, text, at
 
 
-class Announcement:
-    """Told to everyone, so it cannot be unsaid: there is no way to change or delete one."""
+class Labour(People, Aggregate):
+    """One labour of one mother: its course, what she says about it, and who may be told (`People`)."""
 
-    def __init__(self, *, labour_id: UUID, text: str, at: datetime) -> None:
+    def __init__(self, *, mother_id: str, mother_name: str, at: datetime, first_labour: bool = True) -> None:
         self.id: UUID = uuid7()
-        self.labour_id, self.text, self.announced_at = labour_id, text, at
-
-
-class Labour(Aggregate):
-    """`roster_version` counts the changes of the roster. An event that tells people carries the version it was made under."""
-
-    def __init__(self, *, mother_name: str, at: datetime, first_labour: bool = True) -> None:
-        self.id: UUID = uuid7()
-        self.mother_name, self.first_labour = mother_name, first_labour
+        self.mother_id, self.mother_name, self.first_labour = mother_id, mother_name, first_labour
         self.phase = Phase.PLANNED
         self.planned_at = at
         self.begun_at: datetime | None = None
         self.completed_at: datetime | None = None
         self.announced_at: datetime | None = None
+        self.notes: str | None = None
         self.roster_version = 0
         self.subscribers: list[Subscriber] = []
         self.contractions: list[Contraction] = []
+        self.invites: list[Invite] = []
         self.version = 0
+        self.record(
+            LabourPlanned(labour_id=self.id, mother_name=mother_name, first_labour=first_labour, planned_at=at), at
+        )
 
     @property
     def event_key(self) -> str:
@@ -73,11 +76,11 @@ class Labour(Aggregate):
 
     def record(self, event: DomainEvent, at: datetime) -> None:
         """Everything that happens is a new version, and of two writers of the same version the later one is refused."""
-        super().record(event, at)
+        Aggregate.record(self, event, at)
         self.version += 1
 
     def begin(self, at: datetime) -> None:
-        self._refuse_when_complete()
+        self.refuse_when_complete()
         if self.phase is not Phase.PLANNED:
             raise LabourAlreadyBegun(self.id)
         self.phase, self.begun_at = Phase.EARLY, at
@@ -88,12 +91,12 @@ class Labour(Aggregate):
             at,
         )
 
-    def complete(self, at: datetime) -> None:
-        """Allowed from any phase: a baby does not wait for anyone to press `begin`."""
-        self._refuse_when_complete()
+    def complete(self, at: datetime, notes: str | None = None) -> None:
+        """Allowed from any phase: a baby does not wait for anyone to press `begin`. The notes are the mother's own."""
+        self.refuse_when_complete()
         if any(one.is_running for one in self.contractions):
             raise ContractionRunning(self.id)
-        self.phase, self.completed_at = Phase.COMPLETE, at
+        self.phase, self.completed_at, self.notes = Phase.COMPLETE, at, notes
         self.record(
             LabourCompleted(
                 labour_id=self.id, roster_version=self.roster_version, mother_name=self.mother_name, completed_at=at
@@ -103,14 +106,14 @@ class Labour(Aggregate):
 
     def push(self, at: datetime) -> None:
         """Only the mother can tell."""
-        self._refuse_when_complete()
+        self.refuse_when_complete()
         if self.phase is Phase.PLANNED:
             raise LabourNotBegun(self.id)
         self._advance(Phase.PUSHING, at)
 
     def start_contraction(self, started_at: datetime, now: datetime) -> Contraction:
         """The first one begins a planned labour."""
-        self._refuse_when_complete()
+        self.refuse_when_complete()
         if any(one.is_running for one in self.contractions):
             raise ContractionRunning(self.id)
         contraction = Contraction(started_at=started_at)
@@ -122,7 +125,7 @@ class Labour(Aggregate):
         return contraction
 
     def end_contraction(self, contraction_id: UUID, ended_at: datetime, intensity: int, now: datetime) -> Contraction:
-        self._refuse_when_complete()
+        self.refuse_when_complete()
         contraction = self._contraction(contraction_id)
         if not contraction.is_running:
             raise NoSuchContraction(self.id, contraction_id)
@@ -150,7 +153,7 @@ class Labour(Aggregate):
         intensity: int | None = None,
     ) -> Contraction:
         """What is None stays. One that still runs can only get another start: ending it is something else."""
-        self._refuse_when_complete()
+        self.refuse_when_complete()
         contraction = self._contraction(contraction_id)
         if contraction.is_running and (ended_at is not None or intensity is not None):
             raise ContractionRunning(self.id)
@@ -174,12 +177,33 @@ class Labour(Aggregate):
         return contraction
 
     def delete_contraction(self, contraction_id: UUID, now: datetime) -> None:
-        self._refuse_when_complete()
+        self.refuse_when_complete()
         self.contractions.remove(self._contraction(contraction_id))
         self.record(ContractionDeleted(labour_id=self.id, contraction_id=contraction_id), now)
 
-    def announce(self, text: str, at: datetime) -> Announcement:
-        self._refuse_when_complete()
+    def post(self, kind: UpdateKind, text: str, at: datetime) -> Update:
+        """A private note is no event: it never leaves this service."""
+        self.refuse_when_complete()
+        update = Update(labour_id=self.id, kind=kind, text=text, at=at)
+        match kind:
+            case UpdateKind.ANNOUNCEMENT:
+                self._announce(text, at)
+            case UpdateKind.STATUS:
+                self.record(LabourStatusPosted(labour_id=self.id, update_id=update.id, text=text), at)
+            case UpdateKind.PRIVATE:
+                pass
+        return update
+
+    def take_back(self, update: Update, at: datetime) -> None:
+        match update.kind:
+            case UpdateKind.ANNOUNCEMENT:
+                raise AnnouncementSent(self.id)
+            case UpdateKind.STATUS:
+                self.record(LabourStatusRemoved(labour_id=self.id, update_id=update.id), at)
+            case UpdateKind.PRIVATE:
+                pass
+
+    def _announce(self, text: str, at: datetime) -> None:
         if self.announced_at and (wait := self.announced_at + ANNOUNCEMENT_COOLDOWN - at) > timedelta(0):
             raise TooSoon(self.id, wait)
         self.announced_at = at
@@ -189,41 +213,8 @@ class Labour(Aggregate):
             ),
             at,
         )
-        return Announcement(labour_id=self.id, text=text, at=at)
 
-    def subscribe(self, *, name: str, phone: str, at: datetime) -> Subscriber:
-        self._refuse_when_complete()
-        if any(subscriber.phone == phone for subscriber in self.subscribers):
-            raise AlreadySubscribed(self.id)
-        if len(self.subscribers) >= ROSTER_LIMIT:
-            raise RosterFull(self.id)
-        subscriber = Subscriber(name=name, phone=phone, at=at)
-        self.subscribers.append(subscriber)
-        self.roster_version += 1
-        self.record(
-            SubscriberAdded(
-                labour_id=self.id,
-                roster_version=self.roster_version,
-                person_id=subscriber.id,
-                name=name,
-                phone=phone,
-            ),
-            at,
-        )
-        return subscriber
-
-    def unsubscribe(self, subscriber_id: UUID, at: datetime) -> None:
-        """Allowed when complete, too: nobody has to stay on a list."""
-        subscriber = next((one for one in self.subscribers if one.id == subscriber_id), None)
-        if subscriber is None:
-            raise NotSubscribed(self.id, subscriber_id)
-        self.subscribers.remove(subscriber)
-        self.roster_version += 1
-        self.record(
-            SubscriberRemoved(labour_id=self.id, roster_version=self.roster_version, person_id=subscriber_id), at
-        )
-
-    def _refuse_when_complete(self) -> None:
+    def refuse_when_complete(self) -> None:
         if self.phase is Phase.COMPLETE:
             raise LabourAlreadyCompleted(self.id)
 

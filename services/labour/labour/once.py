@@ -10,6 +10,7 @@ from litestar.di import NamedDependency
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm.exc import StaleDataError
 
+from labour.auth import Caller
 from labour.model import Labour
 from labour.store import Labours, VersionChanged
 from messaging import idempotency
@@ -31,8 +32,8 @@ class TooBusy(Exception):
 class Once:
     """`seen` is the version that the caller has seen (If-Match), or None if it does not matter to them."""
 
-    def __init__(self, units_of_work: UnitsOfWork, key: Key | None, seen: int | None) -> None:
-        self._units_of_work, self._key, self._seen = units_of_work, key, seen
+    def __init__(self, units_of_work: UnitsOfWork, caller: Caller, key: Key | None, seen: int | None) -> None:
+        self._units_of_work, self._caller, self._key, self._seen = units_of_work, caller, key, seen
 
     async def __call__(
         self,
@@ -49,7 +50,7 @@ class Once:
                     answer = await idempotency.find(uow.session, self._key) if self._key else None
                     if answer is not None:
                         return _response(answer, replayed=True)
-                    result = await verb(Labours(uow, self._seen))
+                    result = await verb(Labours(uow, self._caller.id, self._seen))
                     await uow.session.flush()  # a lost race shows here, before the answer is stored
                     answer = Answer(status, {}, b"" if status == 204 else msgspec.json.encode(view(result)))
                     if location:
@@ -65,11 +66,13 @@ class Once:
         raise TooBusy
 
 
-async def provide_once(request: Request[Any, Any, Any], units_of_work: NamedDependency[UnitsOfWork]) -> Once:
-    return Once(units_of_work, await _key(request), _seen(request))
+async def provide_once(
+    request: Request[Any, Any, Any], units_of_work: NamedDependency[UnitsOfWork], caller: NamedDependency[Caller]
+) -> Once:
+    return Once(units_of_work, caller, await _key(request, caller), _seen(request))
 
 
-async def _key(request: Request[Any, Any, Any]) -> Key | None:
+async def _key(request: Request[Any, Any, Any], caller: Caller) -> Key | None:
     header = request.headers.get("idempotency-key")
     if header is None:
         return None
@@ -79,7 +82,7 @@ async def _key(request: Request[Any, Any, Any]) -> Key | None:
             400, "bad-idempotency-key", "Idempotency-Key takes 1 to 255 visible characters, such as a UUID in quotes."
         )
     identity = f"{request.method} {request.url.path}\n".encode() + await request.body()
-    return Key("anyone", match[1], identity)
+    return Key(caller.id, match[1], identity)
 
 
 def _seen(request: Request[Any, Any, Any]) -> int | None:

@@ -1,141 +1,152 @@
-"""The read side: plain rows, no aggregates."""
+"""The read side: plain rows, no aggregates; and for each reader only what is theirs to see."""
 
 from collections import defaultdict
 from collections.abc import Collection
 from datetime import datetime
+from enum import StrEnum
 from uuid import UUID
 
-import msgspec
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from labour.advice import Advice, advise
-from labour.contractions import Contraction, Phase
-from labour.model import Announcement, Labour, Subscriber
-from labour.store import NoSuchLabour, announcement_table, contraction_table, labour_table, subscriber_table
+from labour.contractions import Contraction
+from labour.errors import NotYours
+from labour.model import UpdateKind
+from labour.people import Role, State
+from labour.store import NoSuchLabour, contraction_table, invite_table, labour_table, subscriber_table, update_table
+from labour.views import (
+    ContractionView,
+    InviteView,
+    LabourPage,
+    LabourView,
+    SubscribedLabourView,
+    SubscriberView,
+    SubscriptionView,
+    UpdateView,
+)
+
+CURRENT = (State.REQUESTED, State.APPROVED, State.BLOCKED)
 
 
-class SubscriberView(msgspec.Struct, frozen=True):
-    id: UUID
-    name: str
-    phone: str
+class Access(StrEnum):
+    """What somebody is to a labour. To a stranger it does not exist."""
 
-    @classmethod
-    def of(cls, subscriber: Subscriber) -> "SubscriberView":
-        return cls(subscriber.id, subscriber.name, subscriber.phone)
+    MOTHER = "mother"
+    BIRTH_PARTNER = "birth-partner"
+    SUBSCRIBER = "subscriber"
 
 
-class AnnouncementView(msgspec.Struct, frozen=True):
-    id: UUID
-    text: str
-    announced_at: datetime
-
-    @classmethod
-    def of(cls, announcement: Announcement) -> "AnnouncementView":
-        return cls(announcement.id, announcement.text, announcement.announced_at)
-
-
-class ContractionView(msgspec.Struct, frozen=True):
-    """One that still runs has no end and no intensity."""
-
-    id: UUID
-    started_at: datetime
-    ended_at: datetime | None
-    intensity: int | None
-
-    @classmethod
-    def of(cls, contraction: Contraction) -> "ContractionView":
-        return cls(contraction.id, contraction.started_at, contraction.ended_at, contraction.intensity)
-
-
-class LabourView(msgspec.Struct, frozen=True):
-    id: UUID
-    mother_name: str
-    first_labour: bool
-    phase: Phase
-    planned_at: datetime
-    begun_at: datetime | None
-    completed_at: datetime | None
-    announced_at: datetime | None
-    version: int
-    roster_version: int
-    subscribers: list[SubscriberView]
-
-    @classmethod
-    def of(cls, labour: Labour) -> "LabourView":
-        return cls(
-            labour.id,
-            labour.mother_name,
-            labour.first_labour,
-            labour.phase,
-            labour.planned_at,
-            labour.begun_at,
-            labour.completed_at,
-            labour.announced_at,
-            labour.version,
-            labour.roster_version,
-            [SubscriberView.of(subscriber) for subscriber in labour.subscribers],
-        )
-
-
-class LabourPage(msgspec.Struct, frozen=True):
-    """`next` is the `after` of the next page, or null on the last one."""
-
-    items: list[LabourView]
-    next: UUID | None
-
-
-async def get_labour(session: AsyncSession, labour_id: UUID) -> LabourView:
-    row = (await session.execute(select(labour_table).where(labour_table.c.id == labour_id))).mappings().one_or_none()
-    if row is None:
+async def access(session: AsyncSession, labour_id: UUID, caller: str, *allowed: Access) -> Access:
+    """Raises `NoSuchLabour` for a stranger, and `NotYours` for somebody who may see the labour and not this of it."""
+    mother = select(labour_table.c.mother_id).where(labour_table.c.id == labour_id)
+    if (mother_id := (await session.execute(mother)).scalar()) is None:
         raise NoSuchLabour(labour_id)
-    people = await _subscribers(session, [labour_id])
-    return LabourView(**row, subscribers=people[labour_id])
+    if mother_id == caller:
+        return Access.MOTHER
+    role = select(subscriber_table.c.role).where(
+        subscriber_table.c.labour_id == labour_id,
+        subscriber_table.c.user_id == caller,
+        subscriber_table.c.state == State.APPROVED,
+    )
+    found = (await session.execute(role)).scalar()
+    if found is None:
+        raise NoSuchLabour(labour_id)
+    granted = Access.BIRTH_PARTNER if found is Role.BIRTH_PARTNER else Access.SUBSCRIBER
+    if granted not in allowed:
+        raise NotYours(labour_id)
+    return granted
 
 
-async def list_labours(session: AsyncSession, *, limit: int, after: UUID | None) -> LabourPage:
-    """Newest first: ids are UUIDv7, so their order is the order of planning."""
-    statement = select(labour_table).order_by(labour_table.c.id.desc()).limit(limit + 1)
+async def get_labour(session: AsyncSession, labour_id: UUID, caller: str) -> LabourView | SubscribedLabourView:
+    granted = await access(session, labour_id, caller, Access.BIRTH_PARTNER, Access.SUBSCRIBER)
+    if granted is not Access.MOTHER:
+        columns = (labour_table.c[name] for name in SubscribedLabourView.__struct_fields__)
+        row = (await session.execute(select(*columns).where(labour_table.c.id == labour_id))).one()
+        return SubscribedLabourView(*row)
+    return (await _labours(session, [labour_id]))[0]
+
+
+async def list_labours(session: AsyncSession, caller: str, *, limit: int, after: UUID | None) -> LabourPage:
+    """The caller's own, newest first: ids are UUIDv7, so their order is the order of planning."""
+    statement = select(labour_table.c.id).where(labour_table.c.mother_id == caller)
     if after is not None:
         statement = statement.where(labour_table.c.id < after)
-    rows = (await session.execute(statement)).mappings().all()
-    people = await _subscribers(session, [row["id"] for row in rows[:limit]])
-    items = [LabourView(**row, subscribers=people[row["id"]]) for row in rows[:limit]]
-    return LabourPage(items, items[-1].id if len(rows) > limit else None)
+    ids = (await session.execute(statement.order_by(labour_table.c.id.desc()).limit(limit + 1))).scalars().all()
+    items = await _labours(session, ids[:limit])
+    return LabourPage(items, items[-1].id if len(ids) > limit else None)
 
 
-async def list_contractions(session: AsyncSession, labour_id: UUID) -> list[ContractionView]:
+async def list_subscriptions(session: AsyncSession, caller: str) -> list[SubscriptionView]:
+    """What the caller asked for or is told about. That somebody is blocked shows as removed."""
+    statement = (
+        select(
+            subscriber_table.c.id,
+            subscriber_table.c.labour_id,
+            labour_table.c.mother_name,
+            subscriber_table.c.state,
+            subscriber_table.c.role,
+            subscriber_table.c.channel,
+        )
+        .join_from(subscriber_table, labour_table)
+        .where(subscriber_table.c.user_id == caller)
+        .order_by(subscriber_table.c.id)
+    )
+    return [SubscriptionView(*row).discreet() for row in await session.execute(statement)]
+
+
+async def list_contractions(session: AsyncSession, labour_id: UUID, caller: str) -> list[ContractionView]:
     """In the order in which they started."""
-    await get_labour(session, labour_id)
+    await access(session, labour_id, caller, Access.BIRTH_PARTNER)
     columns = (contraction_table.c[name] for name in ContractionView.__struct_fields__)
     statement = select(*columns).where(contraction_table.c.labour_id == labour_id)
     return [ContractionView(*row) for row in await session.execute(statement.order_by(contraction_table.c.started_at))]
 
 
-async def get_advice(session: AsyncSession, labour_id: UUID, now: datetime) -> list[Advice]:
-    labour = await get_labour(session, labour_id)
+async def get_advice(session: AsyncSession, labour_id: UUID, caller: str, now: datetime) -> list[Advice]:
     contractions = list[Contraction]()
-    for view in await list_contractions(session, labour_id):
+    for view in await list_contractions(session, labour_id, caller):
         contraction = Contraction(started_at=view.started_at)
         contraction.ended_at, contraction.intensity = view.ended_at, view.intensity
         contractions.append(contraction)
-    return advise(contractions, first_labour=labour.first_labour, now=now)
+    first = select(labour_table.c.first_labour).where(labour_table.c.id == labour_id)
+    return advise(contractions, first_labour=bool((await session.execute(first)).scalar()), now=now)
 
 
-async def list_announcements(session: AsyncSession, labour_id: UUID) -> list[AnnouncementView]:
-    """Newest first, the last hundred."""
-    await get_labour(session, labour_id)
-    columns = (announcement_table.c.id, announcement_table.c.text, announcement_table.c.announced_at)
-    statement = select(*columns).where(announcement_table.c.labour_id == labour_id)
-    rows = await session.execute(statement.order_by(announcement_table.c.id.desc()).limit(100))
-    return [AnnouncementView(*row) for row in rows]
+async def list_updates(session: AsyncSession, labour_id: UUID, caller: str) -> list[UpdateView]:
+    """Newest first, the last hundred. Private notes are the mother's alone."""
+    granted = await access(session, labour_id, caller, Access.BIRTH_PARTNER, Access.SUBSCRIBER)
+    columns = (update_table.c[name] for name in UpdateView.__struct_fields__)
+    statement = select(*columns).where(update_table.c.labour_id == labour_id)
+    if granted is not Access.MOTHER:
+        statement = statement.where(update_table.c.kind != UpdateKind.PRIVATE)
+    rows = await session.execute(statement.order_by(update_table.c.id.desc()).limit(100))
+    return [UpdateView(*row) for row in rows]
 
 
-async def _subscribers(session: AsyncSession, labour_ids: Collection[UUID]) -> dict[UUID, list[SubscriberView]]:
-    found = defaultdict[UUID, list[SubscriberView]](list)
-    statement = (
-        select(subscriber_table).where(subscriber_table.c.labour_id.in_(labour_ids)).order_by(subscriber_table.c.id)
+async def list_invites(session: AsyncSession, labour_id: UUID, caller: str) -> list[InviteView]:
+    await access(session, labour_id, caller)
+    columns = (invite_table.c[name] for name in InviteView.__struct_fields__)
+    rows = await session.execute(
+        select(*columns).where(invite_table.c.labour_id == labour_id).order_by(invite_table.c.id)
     )
-    for row in (await session.execute(statement)).mappings():
-        found[row["labour_id"]].append(SubscriberView(row["id"], row["name"], row["phone"]))
-    return found
+    return [InviteView(*row) for row in rows]
+
+
+async def _labours(session: AsyncSession, labour_ids: Collection[UUID]) -> list[LabourView]:
+    people = defaultdict[UUID, list[SubscriberView]](list)
+    columns = (subscriber_table.c[name] for name in SubscriberView.__struct_fields__)
+    statement = (
+        select(subscriber_table.c.labour_id, *columns)
+        .where(subscriber_table.c.labour_id.in_(labour_ids), subscriber_table.c.state.in_(CURRENT))
+        .order_by(subscriber_table.c.id)
+    )
+    for labour_id, *subscriber in await session.execute(statement):
+        people[labour_id].append(SubscriberView(*subscriber))
+    fields = [name for name in LabourView.__struct_fields__ if name != "subscribers"]
+    rows = await session.execute(
+        select(*(labour_table.c[name] for name in fields))
+        .where(labour_table.c.id.in_(labour_ids))
+        .order_by(labour_table.c.id.desc())
+    )
+    return [LabourView(**row, subscribers=people[row["id"]]) for row in rows.mappings()]

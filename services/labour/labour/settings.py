@@ -6,12 +6,17 @@ from dataclasses import dataclass
 
 from messaging.settings import Environment
 
+LOCAL_SECRET = "local-secret-for-tokens-on-this-machine"  # noqa: S105  (refused by being unused anywhere else)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """LABOUR_DATABASE_URL   postgresql+asyncpg://…, the service's own database
     PUBSUB_PROJECT_ID        the project whose topics and subscriptions we use
     OPERATIONS_TOKEN         bearer token of the operations routes
+    JWKS_URL, TOKEN_ISSUER   where the keys for callers' tokens are, and who issues them; required unless local
+    TOKEN_AUDIENCE           whom tokens must be meant for (fernlabour)
+    TOKEN_SECRET             signs tokens in local runs, where there is no identity provider
     LABOUR_API_HOST, LABOUR_API_PORT   where the API listens (127.0.0.1, 8401)
     RELAY_POLL_SECONDS       how often the relay looks when nobody hints (1)
     RETENTION_DAYS, REPLAY_HORIZON_DAYS   how long published events are kept (90), and how far back a replay may go (30)
@@ -20,6 +25,10 @@ class Settings:
     database_url: str
     project_id: str
     operations_token: str
+    jwks_url: str
+    token_issuer: str
+    token_audience: str
+    token_secret: str
     api_host: str
     api_port: int
     relay_poll_seconds: float
@@ -33,6 +42,10 @@ class Settings:
             database_url=environment.text("LABOUR_DATABASE_URL"),
             project_id=environment.text("PUBSUB_PROJECT_ID", local="fern-local"),
             operations_token=environment.text("OPERATIONS_TOKEN", local="local-operations", secret=True),
+            jwks_url=environment.text("JWKS_URL", local=""),
+            token_issuer=environment.text("TOKEN_ISSUER", local=""),
+            token_audience=environment.optional("TOKEN_AUDIENCE", "fernlabour"),
+            token_secret=environment.optional("TOKEN_SECRET", LOCAL_SECRET) if environment.local else "",
             api_host=environment.optional("LABOUR_API_HOST", "127.0.0.1"),
             api_port=environment.number("LABOUR_API_PORT", 8401, int, least=1),
             relay_poll_seconds=environment.number("RELAY_POLL_SECONDS", 1.0, float, least=0.01),

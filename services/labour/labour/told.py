@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 import contracts
 from contracts import Event, NotificationDelivered, NotificationFailed, NotificationSent, UnknownEvent, WrongSchema
-from labour.queries import get_labour
-from labour.store import metadata
+from labour.queries import access
+from labour.store import metadata, subscriber_table
 from messaging.consumer import Consumer, Received, decoder
 from messaging.relay import Publisher
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
@@ -67,10 +67,8 @@ _SAVE = text(f"""
 
 
 class ToldView(msgspec.Struct, frozen=True):
-    """`name` is null for somebody who has left the roster since."""
-
     person_id: UUID
-    name: str | None
+    name: str
     event_type: str
     channel: str
     news: News
@@ -120,16 +118,18 @@ def create_consumer(units_of_work: UnitsOfWork, publisher: Publisher, _: Callabl
     )
 
 
-async def list_told(session: AsyncSession, labour_id: UUID) -> list[ToldView]:
-    """In the order in which the messages were made."""
-    names = {person.id: person.name for person in (await get_labour(session, labour_id)).subscribers}
+async def list_told(session: AsyncSession, labour_id: UUID, caller: str) -> list[ToldView]:
+    """In the order in which the messages were made. For the mother."""
+    await access(session, labour_id, caller)
+    people = select(subscriber_table.c.id, subscriber_table.c.name).where(subscriber_table.c.labour_id == labour_id)
+    names: dict[UUID, str] = dict(tuple(person) for person in await session.execute(people))
     rows = await session.execute(
         select(told_table).where(told_table.c.labour_id == labour_id).order_by(told_table.c.notification_id)
     )
     return [
         ToldView(
             one["person_id"],
-            names.get(one["person_id"]),
+            names.get(one["person_id"], ""),
             one["event_type"],
             one["channel"],
             News(one["news"]),

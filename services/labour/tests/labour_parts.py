@@ -6,6 +6,8 @@ import httpx
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from fern.token import make_token
+
 GRACE = {"name": "Grace", "phone": "+1 (202) 555-0123"}
 
 
@@ -17,8 +19,14 @@ async def plan(client: httpx.AsyncClient, mother_name: str = "Ada") -> str:
 
 
 async def outbox_types(engine: AsyncEngine) -> list[str]:
+    """What happened after the planning."""
     async with engine.connect() as connection:
-        return list((await connection.execute(text("SELECT topic FROM outbox ORDER BY position"))).scalars())
+        types = (await connection.execute(text("SELECT topic FROM outbox ORDER BY position"))).scalars()
+        return [one for one in types if one != "labour.planned"]
+
+
+def speaking_as(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {make_token(name)}"}
 
 
 def assert_problem(answer: httpx.Response, status: int, name: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ async def test_a_labour_from_plan_to_complete(labour_client: httpx.AsyncClient, 
     assert (complete.status_code, complete.json()["phase"]) == (200, "complete")
     assert complete.json() == (await labour_client.get(labour)).json()
     assert complete.json()["subscribers"] == [grace.json()]
+    assert (grace.json()["state"], grace.json()["role"]) == ("approved", "family-and-friends")
     assert await outbox_types(labour_engine) == ["subscriber.added", "labour.begun", "labour.completed"]
 
 
@@ -39,23 +40,50 @@ async def test_somebody_who_leaves_is_gone_and_it_is_told(
 
     assert (await labour_client.get(labour)).json()["subscribers"] == []
     assert await outbox_types(labour_engine) == ["subscriber.added", "subscriber.removed"]
-    assert_problem(await labour_client.delete(f"{labour}/subscribers/{grace['id']}"), 404, "not-subscribed")
+    assert_problem(await labour_client.delete(f"{labour}/subscribers/{grace['id']}"), 409, "not-possible-now")
 
 
-async def test_an_announcement_is_kept_told_and_cooled_down(
+async def test_updates_are_told_shown_or_kept_to_oneself(
     labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
 ) -> None:
     labour = await plan(labour_client)
 
-    announced = await labour_client.post(f"{labour}/announcements", json={"text": " Nearly there! "})
-    refused = await labour_client.post(f"{labour}/announcements", json={"text": "Really!"})
+    said = {
+        kind: (await labour_client.post(f"{labour}/updates", json={"kind": kind, "text": f" {kind}! "})).json()
+        for kind in ("announcement", "status", "private")
+    }
+    too_soon = await labour_client.post(f"{labour}/updates", json={"kind": "announcement", "text": "Really!"})
 
-    assert (announced.status_code, announced.json()["text"]) == (201, "Nearly there!")
-    assert_problem(refused, 429, "too-soon")
-    assert 1 <= int(refused.headers["retry-after"]) <= 10
-    assert (await labour_client.get(f"{labour}/announcements")).json()["items"] == [announced.json()]
-    assert await outbox_types(labour_engine) == ["labour.announced"]
-    assert_problem(await labour_client.get(f"/api/v1/labours/{uuid4()}/announcements"), 404, "no-such-labour")
+    assert said["announcement"]["text"] == "announcement!"
+    assert_problem(too_soon, 429, "too-soon")
+    assert 1 <= int(too_soon.headers["retry-after"]) <= 10
+    assert (await labour_client.get(f"{labour}/updates")).json()["items"] == list(reversed(said.values()))
+    assert await outbox_types(labour_engine) == ["labour.announced", "labour.status-posted"]
+    unsaid = await labour_client.delete(f"{labour}/updates/{said['announcement']['id']}")
+    assert_problem(unsaid, 409, "announcement-sent")
+    for kind in ("status", "private"):
+        assert (await labour_client.delete(f"{labour}/updates/{said[kind]['id']}")).status_code == 204
+    assert (await labour_client.get(f"{labour}/updates")).json()["items"] == [said["announcement"]]
+    assert (await outbox_types(labour_engine))[2:] == ["labour.status-removed"]
+    assert_problem(await labour_client.delete(f"{labour}/updates/{uuid4()}"), 404, "no-such-update")
+
+
+async def test_a_mother_has_one_unfinished_labour_at_a_time_also_when_she_taps_ten_times(
+    labour_client: httpx.AsyncClient,
+) -> None:
+    answers = await asyncio.gather(
+        *(labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}) for _ in range(10))
+    )
+
+    [planned] = [answer for answer in answers if answer.status_code == 201]
+    for answer in answers:
+        if answer is not planned:
+            problem = assert_problem(answer, 409, "unfinished-labour")
+            assert problem["labour_id"] == planned.json()["id"]
+    notes = {"notes": "A long night."}
+    complete = await labour_client.put(f"{planned.headers['location']}/complete", json=notes)
+    assert complete.json()["notes"] == "A long night."
+    await plan(labour_client)
 
 
 async def test_contractions_lead_from_a_plan_to_advice_and_phases(
@@ -124,14 +152,16 @@ async def test_people_subscribing_at_once_all_get_in_with_versions_in_order(
     assert [answer.status_code for answer in answers] == [201] * 5
     async with labour_engine.connect() as connection:
         versions = await connection.execute(
-            text("SELECT (payload::json->>'roster_version')::int FROM outbox ORDER BY position")
+            text(
+                "SELECT (payload::json->>'roster_version')::int FROM outbox WHERE topic = 'subscriber.added' ORDER BY position"
+            )
         )
         assert list(versions.scalars()) == [1, 2, 3, 4, 5]
 
 
 async def test_labours_are_listed_newest_first_page_by_page(labour_client: httpx.AsyncClient) -> None:
     for name in ("first", "second", "third"):
-        await plan(labour_client, name)
+        await labour_client.put(f"{await plan(labour_client, name)}/complete")
 
     page = (await labour_client.get("/api/v1/labours", params={"limit": 2})).json()
     rest = (await labour_client.get("/api/v1/labours", params={"limit": 2, "after": page["next"]})).json()
@@ -205,7 +235,7 @@ async def test_operations_need_the_token_and_show_no_payload(labour_client: http
     )
     shown = await labour_client.get(route, params=key, headers={"Authorization": "Bearer local-operations"})
 
-    assert [row["type"] for row in shown.json()["items"]] == ["subscriber.added"]
+    assert [row["type"] for row in shown.json()["items"]] == ["labour.planned", "subscriber.added"]
     assert "2025550123" not in shown.text
     missing = await labour_client.post(f"{route}/{uuid4()}/retry", headers={"Authorization": "Bearer local-operations"})
     assert_problem(missing, 404, "no-pending-event")
@@ -241,5 +271,7 @@ async def test_the_trace_of_a_request_reaches_the_outbox(
     await labour_client.put(f"{labour}/begin", headers={"traceparent": f"00-{trace_id}-{'b' * 16}-01"})
 
     async with labour_engine.connect() as connection:
-        row = await connection.execute(text("SELECT attributes->>'ce-traceparent' FROM outbox"))
+        row = await connection.execute(
+            text("SELECT attributes->>'ce-traceparent' FROM outbox WHERE topic = 'labour.begun'")
+        )
         assert row.scalar_one().split("-")[1] == trace_id

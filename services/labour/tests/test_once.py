@@ -7,7 +7,7 @@ import httpx
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from tests.labour_parts import GRACE, assert_problem, outbox_types, plan
+from tests.labour_parts import GRACE, assert_problem, outbox_types, plan, speaking_as
 
 KEY = {"Idempotency-Key": '"8e03978e-40d5-43e8-bc93-6894a57f9324"'}
 
@@ -33,12 +33,13 @@ async def test_every_request_that_changes_something_can_be_repeated_with_its_key
     labour = await plan(labour_client)
     person = (await labour_client.post(f"{labour}/subscribers", json=GRACE)).json()["id"]
     requests: list[tuple[str, str, object]] = [
-        ("POST", "/api/v1/labours", {"mother_name": "Eve"}),
         ("POST", f"{labour}/subscribers", {"name": "Alan", "phone": "+12025550199"}),
         ("DELETE", f"{labour}/subscribers/{person}", None),
-        ("POST", f"{labour}/announcements", {"text": "Soon"}),
+        ("POST", f"{labour}/updates", {"kind": "announcement", "text": "Soon"}),
+        ("POST", f"{labour}/invites", {}),
         ("PUT", f"{labour}/begin", None),
         ("PUT", f"{labour}/complete", None),
+        ("POST", "/api/v1/labours", {"mother_name": "Ada"}),
     ]
     for number, (method, path, body) in enumerate(requests):
         answers = [
@@ -120,8 +121,19 @@ async def test_a_refused_request_stores_nothing_and_its_key_can_be_used_again(la
     assert (await labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)).status_code == 201
 
 
+async def test_two_callers_may_choose_the_same_key(labour_client: httpx.AsyncClient) -> None:
+    answers = [
+        await labour_client.post("/api/v1/labours", json={"mother_name": name}, headers={**KEY, **speaking_as(name)})
+        for name in ("eve", "ida")
+    ]
+
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert answers[0].json()["id"] != answers[1].json()["id"]
+
+
 async def test_an_expired_key_is_forgotten(labour_client: httpx.AsyncClient, labour_engine: AsyncEngine) -> None:
     first = await labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)
+    await labour_client.put(f"{first.headers['location']}/complete")
     async with labour_engine.begin() as connection:
         await connection.execute(text("UPDATE idempotency_key SET expires_at = now() - interval '1 second'"))
 

@@ -46,13 +46,13 @@ def build(settings: Settings) -> Litestar:
 
     operations = Router(
         "/",
-        route_handlers=[OutboxOperations, ClaimOperations, LedgerOperations],
+        route_handlers=[NotificationController, OutboxOperations, ClaimOperations, LedgerOperations],
         guards=[operator_guard(settings.operations_token)],
     )
     return create_app(
         title="FernLabour: Notification",
         description="Who was told what, and how far each message got.",
-        routes=[NotificationController, TwilioController, PushController, operations],
+        routes=[TwilioController, PushController, operations],
         problems={},
         dependencies={
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
