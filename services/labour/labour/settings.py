@@ -13,6 +13,7 @@ class Settings:
     PUBSUB_PROJECT_ID        the project whose topics and subscriptions we use
     OPERATIONS_TOKEN         bearer token of the operations routes
     LABOUR_API_HOST, LABOUR_API_PORT   where the API listens (127.0.0.1, 8401)
+    RATE_LIMIT_PER_MINUTE    changes that one caller may ask for in a minute (120; local 6000)
     RELAY_POLL_SECONDS       how often the relay looks when nobody hints (1)
     RETENTION_DAYS, REPLAY_HORIZON_DAYS   how long published events are kept (90), and how far back a replay may go (30)
     """
@@ -22,6 +23,7 @@ class Settings:
     operations_token: str
     api_host: str
     api_port: int
+    rate_limit_per_minute: int
     relay_poll_seconds: float
     retention_days: int
     replay_horizon_days: int
@@ -35,6 +37,9 @@ class Settings:
             operations_token=environment.text("OPERATIONS_TOKEN", local="local-operations", secret=True),
             api_host=environment.optional("LABOUR_API_HOST", "127.0.0.1"),
             api_port=environment.number("LABOUR_API_PORT", 8401, int, least=1),
+            rate_limit_per_minute=environment.number(
+                "RATE_LIMIT_PER_MINUTE", 6000 if environment.local else 120, int, least=1
+            ),
             relay_poll_seconds=environment.number("RELAY_POLL_SECONDS", 1.0, float, least=0.01),
             retention_days=environment.number("RETENTION_DAYS", 90, int, least=1),
             replay_horizon_days=environment.number("REPLAY_HORIZON_DAYS", 30, int, least=1),
