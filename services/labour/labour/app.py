@@ -9,11 +9,12 @@ from litestar.di import Provide
 from labour.api import PROBLEMS, LabourController
 from labour.contractions_api import ContractionController
 from labour.limits import limit_changes
+from labour.live import Changes, LiveController
 from labour.once import provide_once
 from labour.settings import Settings
 from messaging import relay
 from messaging.database import create_engine, ping
-from messaging.hints import Hinter
+from messaging.hints import Hinter, Listener
 from messaging.operations import ClaimOperations, OutboxOperations, operator_guard
 from messaging.rate_limit import RateLimit
 from messaging.unit_of_work import UnitOfWork
@@ -27,14 +28,21 @@ def build(settings: Settings) -> Litestar:
     def units_of_work() -> UnitOfWork:
         return UnitOfWork(engine, source="labour", committed=hinter.hint)
 
-    async def lifespan(_: Litestar) -> AsyncGenerator[None, None]:
-        hinting = asyncio.create_task(hinter.run(), name="hints")
+    changes = Changes(units_of_work)
+    listener = Listener(settings.database_url, relay.CHANNEL, changes.hint, process="labour-api")
+
+    async def lifespan(app: Litestar) -> AsyncGenerator[None, None]:
+        running = (hinter.run(), listener.run(), changes.run(app.state.stopping))
+        background = [asyncio.create_task(one) for one in running]
         yield
-        hinting.cancel()
+        for task in background:
+            task.cancel()
         await engine.dispose()
 
     limit = RateLimit(engine, limit=settings.rate_limit_per_minute)
-    api = Router("/", route_handlers=[LabourController, ContractionController], guards=[limit_changes(limit)])
+    api = Router(
+        "/", route_handlers=[LabourController, ContractionController, LiveController], guards=[limit_changes(limit)]
+    )
     operations = Router(
         "/", route_handlers=[OutboxOperations, ClaimOperations], guards=[operator_guard(settings.operations_token)]
     )
@@ -46,6 +54,7 @@ def build(settings: Settings) -> Litestar:
         dependencies={
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
             "once": Provide(provide_once),
+            "changes": Provide(lambda: changes, sync_to_thread=False),
         },
         ready=lambda: ping(engine),
         lifespan=lifespan,

@@ -110,12 +110,18 @@ async def react(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collectio
     return ()
 
 
-def create_consumer(units_of_work: UnitsOfWork, publisher: Publisher, _: Callable[[], None]) -> Consumer[Event]:
+def create_consumer(units_of_work: UnitsOfWork, publisher: Publisher, wake: Callable[[], None]) -> Consumer[Event]:
+    """`wake` is for those who follow a labour live: it hints that there is something new to see."""
+
+    async def react_and_hint(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collection[UUID]:
+        uow.after_commit(wake)
+        return await react(uow, events)
+
     return Consumer(
         NAME,
         units_of_work=units_of_work,
         decode=decoder(TOPICS, contracts.decode, {UnknownEvent: "unknown-version", WrongSchema: "wrong-schema"}),
-        react=react,
+        react=react_and_hint,
         publisher=publisher,
     )
 
