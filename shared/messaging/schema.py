@@ -67,3 +67,15 @@ def create_idempotency_keys_v1() -> None:
         )
     """)
     op.execute("CREATE INDEX idempotency_key_expiry ON idempotency_key (expires_at)")
+
+
+def create_rate_limits_v1() -> None:
+    # Unlogged: counting costs no write-ahead log, and after a crash of the database everybody starts anew.
+    op.execute("""
+        CREATE UNLOGGED TABLE rate_limit (
+            who     text PRIMARY KEY,
+            count   integer NOT NULL,
+            ends_at timestamptz NOT NULL
+        )
+    """)
+    op.execute("CREATE INDEX rate_limit_end ON rate_limit (ends_at)")

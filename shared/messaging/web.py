@@ -14,7 +14,7 @@ import msgspec
 import structlog
 import uvicorn
 from litestar import Litestar, get
-from litestar.datastructures import MutableScopeHeaders
+from litestar.datastructures import MutableScopeHeaders, State
 from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.openapi import OpenAPIConfig
@@ -150,12 +150,16 @@ def create_app(
         before_send=[_harden],  # also for errors that never reach a middleware
         request_max_body_size=100_000,
         lifespan=[asynccontextmanager(lifespan)],
+        state=State({"stopping": asyncio.Event()}),
         logging_config=None,
     )
 
 
 async def serve(app: Litestar, *, host: str, port: int, stop: asyncio.Event) -> None:
-    """Until `stop`; requests under way are finished, for five seconds at most."""
+    """Until `stop`; requests under way are finished, for five seconds at most.
+
+    Answers that have no end must watch `app.state.stopping`: the lifespan ends only after the last answer has.
+    """
     config = uvicorn.Config(
         app, host=host, port=port, log_config=None, timeout_graceful_shutdown=5, server_header=False
     )
@@ -163,6 +167,7 @@ async def serve(app: Litestar, *, host: str, port: int, stop: asyncio.Event) -> 
     serving = asyncio.create_task(server.serve())
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+    app.state.stopping.set()
     server.should_exit = True
     await serving
     stopping.cancel()

@@ -9,14 +9,17 @@ from litestar.di import Provide
 from labour.api import LabourController
 from labour.auth import Tokens, provide_caller
 from labour.contractions_api import ContractionController
+from labour.limits import limit_changes
+from labour.live import Changes, LiveController
 from labour.once import provide_once
 from labour.people_api import PeopleController, SubscriptionController
 from labour.problems import PROBLEMS
 from labour.settings import Settings
 from messaging import relay
 from messaging.database import create_engine, ping
-from messaging.hints import Hinter
+from messaging.hints import Hinter, Listener
 from messaging.operations import ClaimOperations, OutboxOperations, operator_guard
+from messaging.rate_limit import RateLimit
 from messaging.unit_of_work import UnitOfWork
 from messaging.web import create_app
 
@@ -24,31 +27,48 @@ from messaging.web import create_app
 def build(settings: Settings) -> Litestar:
     engine = create_engine(settings.database_url, process="labour-api")
     hinter = Hinter(settings.database_url, relay.CHANNEL, process="labour-api")
-
     tokens = Tokens(settings)
 
     def units_of_work() -> UnitOfWork:
         return UnitOfWork(engine, source="labour", committed=hinter.hint)
 
-    async def lifespan(_: Litestar) -> AsyncGenerator[None, None]:
-        hinting = asyncio.create_task(hinter.run(), name="hints")
+    changes = Changes(units_of_work)
+    listener = Listener(settings.database_url, relay.CHANNEL, changes.hint, process="labour-api")
+
+    async def lifespan(app: Litestar) -> AsyncGenerator[None, None]:
+        running = (hinter.run(), listener.run(), changes.run(app.state.stopping))
+        background = [asyncio.create_task(one) for one in running]
         yield
-        hinting.cancel()
+        for task in background:
+            task.cancel()
         await engine.dispose()
 
+    limit = RateLimit(engine, limit=settings.rate_limit_per_minute)
+    api = Router(
+        "/",
+        route_handlers=[
+            LabourController,
+            ContractionController,
+            PeopleController,
+            SubscriptionController,
+            LiveController,
+        ],
+        guards=[limit_changes(limit, tokens)],
+    )
     operations = Router(
         "/", route_handlers=[OutboxOperations, ClaimOperations], guards=[operator_guard(settings.operations_token)]
     )
     return create_app(
         title="FernLabour: Labour",
         description="Plan a labour, say who shall be told, begin it, complete it.",
-        routes=[LabourController, ContractionController, PeopleController, SubscriptionController, operations],
+        routes=[api, operations],
         problems=PROBLEMS,
         dependencies={
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
             "once": Provide(provide_once),
             "caller": Provide(provide_caller),
             "tokens": Provide(lambda: tokens, sync_to_thread=False),
+            "changes": Provide(lambda: changes, sync_to_thread=False),
         },
         ready=lambda: ping(engine),
         lifespan=lifespan,

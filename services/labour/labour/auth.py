@@ -5,6 +5,7 @@ identity provider's JWKS address. A token says who somebody is (`sub`); what the
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,13 @@ class Tokens:
         self._settings = settings
         self._keys = jwt.PyJWKClient(settings.jwks_url, cache_keys=True, timeout=5) if settings.jwks_url else None
 
-    async def verify(self, token: str) -> Caller:
+    async def caller(self, headers: Mapping[str, str]) -> Caller:
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise _unauthorized("Say who you are: Authorization: Bearer <token>. Locally, `fern token NAME` makes one.")
+        return await self._verify(token.strip())
+
+    async def _verify(self, token: str) -> Caller:
         try:
             key, algorithm = await self._key(token)
             claims = jwt.decode(
@@ -54,12 +61,7 @@ class Tokens:
 
 
 async def provide_caller(request: Request[Any, Any, Any], tokens: NamedDependency[Tokens]) -> Caller:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not token:
-        raise _unauthorized(
-            "Say who you are: Authorization: Bearer <token>. On this machine, `fern token NAME` makes one."
-        )
-    return await tokens.verify(token.strip())
+    return await tokens.caller(request.headers)
 
 
 def _unauthorized(detail: str) -> Problem:

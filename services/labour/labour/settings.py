@@ -18,6 +18,7 @@ class Settings:
     TOKEN_AUDIENCE           whom tokens must be meant for (fernlabour)
     TOKEN_SECRET             signs tokens in local runs, where there is no identity provider
     LABOUR_API_HOST, LABOUR_API_PORT   where the API listens (127.0.0.1, 8401)
+    RATE_LIMIT_PER_MINUTE    changes that one caller may ask for in a minute (120; local 6000)
     RELAY_POLL_SECONDS       how often the relay looks when nobody hints (1)
     RETENTION_DAYS, REPLAY_HORIZON_DAYS   how long published events are kept (90), and how far back a replay may go (30)
     """
@@ -31,6 +32,7 @@ class Settings:
     token_secret: str
     api_host: str
     api_port: int
+    rate_limit_per_minute: int
     relay_poll_seconds: float
     retention_days: int
     replay_horizon_days: int
@@ -48,6 +50,9 @@ class Settings:
             token_secret=environment.optional("TOKEN_SECRET", LOCAL_SECRET) if environment.local else "",
             api_host=environment.optional("LABOUR_API_HOST", "127.0.0.1"),
             api_port=environment.number("LABOUR_API_PORT", 8401, int, least=1),
+            rate_limit_per_minute=environment.number(
+                "RATE_LIMIT_PER_MINUTE", 6000 if environment.local else 120, int, least=1
+            ),
             relay_poll_seconds=environment.number("RELAY_POLL_SECONDS", 1.0, float, least=0.01),
             retention_days=environment.number("RETENTION_DAYS", 90, int, least=1),
             replay_horizon_days=environment.number("REPLAY_HORIZON_DAYS", 30, int, least=1),

@@ -108,19 +108,30 @@ async def react(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collectio
     return ()
 
 
-def create_consumer(units_of_work: UnitsOfWork, publisher: Publisher, _: Callable[[], None]) -> Consumer[Event]:
+def create_consumer(units_of_work: UnitsOfWork, publisher: Publisher, wake: Callable[[], None]) -> Consumer[Event]:
+    """`wake` is for those who follow a labour live: it hints that there is something new to see."""
+
+    async def react_and_hint(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collection[UUID]:
+        uow.after_commit(wake)
+        return await react(uow, events)
+
     return Consumer(
         NAME,
         units_of_work=units_of_work,
         decode=decoder(TOPICS, contracts.decode, {UnknownEvent: "unknown-version", WrongSchema: "wrong-schema"}),
-        react=react,
+        react=react_and_hint,
         publisher=publisher,
     )
 
 
 async def list_told(session: AsyncSession, labour_id: UUID, caller: str) -> list[ToldView]:
-    """In the order in which the messages were made. For the mother."""
+    """For the mother."""
     await access(session, labour_id, caller)
+    return await told_about(session, labour_id)
+
+
+async def told_about(session: AsyncSession, labour_id: UUID) -> list[ToldView]:
+    """In the order in which the messages were made."""
     people = select(subscriber_table.c.id, subscriber_table.c.name).where(subscriber_table.c.labour_id == labour_id)
     names: dict[UUID, str] = dict(tuple(person) for person in await session.execute(people))
     rows = await session.execute(

@@ -1,8 +1,8 @@
-"""Labours with all that belongs to them, the outbox, claims, and idempotency keys."""
+"""Labours with all that belongs to them, the outbox, claims, idempotency keys, and rate limits."""
 
 from alembic import op
 
-from messaging.schema import create_claims_v1, create_idempotency_keys_v1, create_outbox_v1
+from messaging.schema import create_claims_v1, create_idempotency_keys_v1, create_outbox_v1, create_rate_limits_v1
 
 revision = "0001"
 down_revision = None
@@ -98,3 +98,4 @@ def upgrade() -> None:
     create_outbox_v1()
     create_claims_v1()
     create_idempotency_keys_v1()
+    create_rate_limits_v1()

@@ -1,0 +1,277 @@
+"""Following a labour: what happens anywhere is seen on every open stream."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from uuid import UUID, uuid4
+
+import httpx
+import msgspec
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+from uuid_utils.compat import uuid7
+
+from contracts import NotificationDelivered, NotificationSent
+from labour import live
+from labour.app import build
+from labour.settings import Settings
+from labour.told import TOPICS, create_consumer
+from messaging.envelope import attributes
+from messaging.pubsub import PubSub
+from messaging.relay import Outgoing
+from messaging.workers import run_consumer
+from tests.labour_parts import GRACE, assert_problem, plan, speaking_as
+from tests.support import apply_topology, served
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+NEVER = 3600.0
+DEADLINE = 20.0  # ends a test that has failed anyway
+
+
+class Seen(NamedTuple):
+    kind: str
+    id: str
+    data: Any
+
+
+@asynccontextmanager
+async def following(client: httpx.AsyncClient, labour: str) -> AsyncIterator[AsyncIterator[str]]:
+    """The lines of a stream."""
+    async with client.stream("GET", f"{labour}/events", timeout=DEADLINE) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.headers["cache-control"] == "no-store"
+        yield answer.aiter_lines()
+
+
+async def next_event(lines: AsyncIterator[str]) -> Seen:
+    fields = dict[str, str]()
+    async with asyncio.timeout(DEADLINE):
+        async for line in lines:
+            name, _, value = line.partition(": ")
+            if line == "" and "data" in fields:
+                return Seen(fields["event"], fields["id"], json.loads(fields["data"]))
+            fields[name] = value
+    raise AssertionError("the stream ended")
+
+
+@pytest.fixture
+def hints_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "POLL_SECONDS", NEVER)
+
+
+@pytest.fixture
+async def other_client(labour_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A second process of the API on the same database."""
+    settings = Settings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url})
+    async with served(build(settings)) as url, httpx.AsyncClient(base_url=url, headers=speaking_as("ada")) as client:
+        yield client
+
+
+async def test_a_stream_begins_with_the_labour_as_it_is(labour_client: httpx.AsyncClient) -> None:
+    labour = await plan(labour_client)
+    await labour_client.post(f"{labour}/subscribers", json=GRACE)
+
+    async with following(labour_client, labour) as lines:
+        first = await next_event(lines)
+
+    assert first == ("labour", "2", (await labour_client.get(labour)).json())
+
+
+@pytest.mark.usefixtures("hints_only")
+async def test_what_another_process_changes_is_seen_by_all_who_follow(
+    labour_client: httpx.AsyncClient, other_client: httpx.AsyncClient
+) -> None:
+    labour = await plan(labour_client)
+    eve = speaking_as("eve")
+    other_labour = (await labour_client.post("/api/v1/labours", json={"mother_name": "Eve"}, headers=eve)).headers
+    async with following(labour_client, labour) as one, following(other_client, labour) as two:
+        assert [(await next_event(lines)).data["phase"] for lines in (one, two)] == ["planned", "planned"]
+
+        await other_client.put(f"{other_labour['location']}/begin", headers=eve)
+        begun = (await other_client.put(f"{labour}/begin")).json()
+        assert [await next_event(lines) for lines in (one, two)] == [("labour", "2", begun)] * 2
+
+        complete = (await labour_client.put(f"{labour}/complete")).json()
+        assert [await next_event(lines) for lines in (one, two)] == [("labour", "3", complete)] * 2
+
+
+@pytest.mark.usefixtures("hints_only")
+async def test_who_was_told_is_seen_as_soon_as_the_consumer_knows(
+    labour_client: httpx.AsyncClient, labour_url: str, bus_host: str, project: str
+) -> None:
+    labour = await plan(labour_client)
+    grace = (await labour_client.post(f"{labour}/subscribers", json=GRACE)).json()
+    facts: dict[str, Any] = {"cause_id": uuid7(), "cause_type": "labour.begun", "channel": "sms"}
+    facts |= {"labour_id": UUID(labour.rpartition("/")[2]), "person_id": UUID(grace["id"]), "notification_id": uuid7()}
+    await apply_topology(project, {topic: ["labour"] for topic in TOPICS})
+    bus, stop = PubSub(project), asyncio.Event()
+    consuming = asyncio.create_task(
+        run_consumer(
+            stop,
+            name="labour-consumer",
+            database_url=labour_url,
+            project_id=project,
+            topics=TOPICS,
+            create=create_consumer,
+        )
+    )
+
+    async with following(labour_client, labour) as lines:
+        assert (await next_event(lines)).kind == "labour"
+        for event in (NotificationSent(**facts, sent_at=NOW), NotificationDelivered(**facts, delivered_at=NOW)):
+            await _publish(bus, event)
+            seen = await next_event(lines)
+            assert (seen.kind, seen.id) == ("told", "2")
+            assert [(told["name"], told["news"]) for told in seen.data] == [("Grace", event.type.rpartition(".")[2])]
+    async with following(labour_client, labour) as lines:
+        assert [(await next_event(lines)).kind for _ in range(2)] == ["labour", "told"]  # whoever comes later knows too
+
+    stop.set()
+    await consuming
+    await bus.close()
+
+
+async def _publish(bus: PubSub, event: NotificationSent | NotificationDelivered) -> None:
+    context = attributes(
+        id=uuid7(),
+        source="notification",
+        type=event.type,
+        version=1,
+        subject=str(event.labour_id),
+        time=NOW,
+        traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
+    )
+    await bus.publish(event.type, [Outgoing(msgspec.json.encode(event), context)])
+
+
+async def test_a_change_whose_hint_was_lost_is_found_by_looking(
+    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "POLL_SECONDS", 0.1)
+    labour = await plan(labour_client)
+
+    async with following(labour_client, labour) as lines:
+        await next_event(lines)
+        await _execute(labour_engine, "UPDATE labour SET mother_name = 'Eve', version = version + 1")
+
+        assert (await next_event(lines)).data["mother_name"] == "Eve"
+
+
+async def test_a_stream_outlives_its_database_connections(
+    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "POLL_SECONDS", 0.1)
+    labour = await plan(labour_client)
+
+    async with following(labour_client, labour) as lines:
+        await next_event(lines)
+        await _execute(
+            labour_engine,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name LIKE 'labour-api%'",
+        )
+        await _execute(labour_engine, "UPDATE labour SET mother_name = 'Eve', version = version + 1")
+
+        assert (await next_event(lines)).data["mother_name"] == "Eve"
+
+
+async def test_while_nothing_happens_a_comment_keeps_the_stream_open(
+    labour_client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.05)
+    labour = await plan(labour_client)
+
+    async with following(labour_client, labour) as lines:
+        await next_event(lines)
+        beats = [await anext(lines) for _ in range(4)]
+
+    assert beats == [": still here", "", ": still here", ""]
+
+
+@pytest.mark.usefixtures("hints_only")
+async def test_many_who_do_not_read_hold_up_nobody(
+    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
+) -> None:
+    heavy = await plan(labour_client)
+    await labour_client.put(f"{heavy}/complete")
+    labour = await plan(labour_client)
+    heavy_id = heavy.rpartition("/")[2]
+    await _execute(labour_engine, f"UPDATE labour SET mother_name = repeat('x', 3000000) WHERE id = '{heavy_id}'")
+    address = urlsplit(str(labour_client.base_url))
+    ada = speaking_as("ada")["Authorization"]
+    request = f"GET {heavy}/events HTTP/1.1\r\nHost: here\r\nAuthorization: {ada}\r\n\r\n".encode()
+    silent = [socket.create_connection((address.hostname or "", address.port or 0)) for _ in range(15)]
+    for one in silent:  # more than there are connections to the database
+        one.sendall(request)
+        one.setblocking(False)
+        await asyncio.wait_for(asyncio.get_running_loop().sock_recv(one, 1), DEADLINE)
+
+    async with following(labour_client, labour) as lines:
+        await next_event(lines)
+        begun = (await labour_client.put(f"{labour}/begin")).json()
+        assert (await next_event(lines)).data == begun
+
+    for one in silent:
+        one.close()
+
+
+async def test_a_stop_ends_open_streams_instead_of_waiting_for_them(labour_url: str) -> None:
+    settings = Settings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url})
+    ended = asyncio.Event()
+    first = asyncio.Event()
+
+    async def follow(url: str) -> None:
+        async with (
+            httpx.AsyncClient(base_url=url, headers=speaking_as("ada")) as client,
+            following(client, await plan(client)) as lines,
+        ):
+            await next_event(lines)
+            first.set()
+            rest = [line async for line in lines]  # a stream that was cut off instead would raise here
+            assert rest == []
+            ended.set()
+
+    async with served(build(settings)) as url, asyncio.timeout(DEADLINE):
+        reader = asyncio.create_task(follow(url))
+        await first.wait()
+
+    await reader
+    assert ended.is_set()
+
+
+async def test_somebody_who_is_told_follows_their_own_view_until_it_ends_with_the_subscription(
+    labour_client: httpx.AsyncClient,
+) -> None:
+    labour = await plan(labour_client)
+    token = (await labour_client.post(f"{labour}/invites", json={})).json()["token"]
+    grace = httpx.AsyncClient(base_url=labour_client.base_url, headers=speaking_as("grace"))
+    asked = (await grace.post("/api/v1/subscriptions", json={"token": token, **GRACE})).json()
+    assert_problem(await grace.get(f"{labour}/events"), 404, "no-such-labour")
+    await labour_client.put(f"{labour}/subscribers/{asked['id']}/approve")
+
+    async with following(grace, labour) as lines:
+        assert set((await next_event(lines)).data) >= {"phase", "mother_name"}
+        await labour_client.put(f"{labour}/begin")
+        begun = await next_event(lines)
+        assert begun.data["phase"] == "early"
+        assert "subscribers" not in begun.data
+        await labour_client.delete(f"{labour}/subscribers/{asked['id']}")
+        async with asyncio.timeout(DEADLINE):
+            assert [line async for line in lines] == []
+    await grace.aclose()
+
+
+async def test_a_labour_that_does_not_exist_cannot_be_followed(labour_client: httpx.AsyncClient) -> None:
+    assert_problem(await labour_client.get(f"/api/v1/labours/{uuid4()}/events"), 404, "no-such-labour")
+
+
+async def _execute(engine: AsyncEngine, statement: str) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(text(statement))
