@@ -81,6 +81,7 @@ class World:
             "SMS_QUARANTINE_SECONDS": "2",
             "SMS_ASK_SECONDS": "0.2",
             "RELAY_POLL_SECONDS": "0.2",
+            "RATE_LIMIT_PER_MINUTE": "1000000",
         }
 
     def start(self, *names: str, crash_at: str | None = None) -> None:

@@ -7,6 +7,7 @@ about our insides.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
 import asyncpg
@@ -18,6 +19,7 @@ from litestar.datastructures import MutableScopeHeaders, State
 from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.openapi import OpenAPIConfig
+from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, OpenAPIType, Operation, Schema
 from litestar.plugins.problem_details import ProblemDetailsConfig, ProblemDetailsException, ProblemDetailsPlugin
 from litestar.types import ASGIApp, ControllerRouterHandler, Message, Receive, Scope, Send
 from sqlalchemy.exc import DBAPIError
@@ -31,6 +33,8 @@ log = get_logger()
 
 PROBLEMS = "urn:fernlabour:problem:"
 _NAMES = {401: "not-authorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
+
+PROBLEM_STATUSES = (400, 401, 403, 404, 409, 412, 413, 422, 429, 503)
 
 T = TypeVar("T")
 
@@ -141,7 +145,7 @@ def create_app(
         Exception: _from_bug,
         **problems,
     }
-    return Litestar(
+    app = Litestar(
         route_handlers=[*routes, *_health(ready)],
         dependencies=dict(dependencies),
         plugins=[ProblemDetailsPlugin(ProblemDetailsConfig(exception_to_problem_detail_map=table))],
@@ -153,6 +157,30 @@ def create_app(
         state=State({"stopping": asyncio.Event()}),
         logging_config=None,
     )
+    _document_problems(app)
+    return app
+
+
+def _document_problems(app: Litestar) -> None:
+    """Every route may answer with a problem; the schema says so once for all, in the media type that is really sent."""
+    text, number = Schema(type=OpenAPIType.STRING), Schema(type=OpenAPIType.INTEGER)
+    problem = Schema(
+        type=OpenAPIType.OBJECT,
+        properties={"type": text, "title": text, "status": number, "detail": text},
+        required=["type", "title", "status", "detail"],
+    )
+    content = {"application/problem+json": OpenAPIMediaType(schema=problem)}
+    for path in (app.openapi_schema.paths or {}).values():
+        for method in ("get", "post", "put", "patch", "delete"):
+            operation: Operation | None = getattr(path, method)
+            if operation is not None:
+                documented = {
+                    str(status): OpenAPIResponse(description=HTTPStatus(status).phrase, content=content)
+                    for status in PROBLEM_STATUSES
+                }
+                operation.responses = {**(operation.responses or {}), **documented}
+                if isinstance(empty := operation.responses.get("204"), OpenAPIResponse):
+                    empty.content = None
 
 
 async def serve(app: Litestar, *, host: str, port: int, stop: asyncio.Event) -> None:

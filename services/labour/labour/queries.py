@@ -61,7 +61,7 @@ async def access(session: AsyncSession, labour_id: UUID, caller: str, *allowed: 
 async def get_labour(session: AsyncSession, labour_id: UUID, caller: str) -> LabourView | SubscribedLabourView:
     granted = await access(session, labour_id, caller, Access.BIRTH_PARTNER, Access.SUBSCRIBER)
     if granted is not Access.MOTHER:
-        columns = (labour_table.c[name] for name in SubscribedLabourView.__struct_fields__)
+        columns = (labour_table.c[name] for name in SubscribedLabourView.__struct_fields__ if name != "view")
         row = (await session.execute(select(*columns).where(labour_table.c.id == labour_id))).one()
         return SubscribedLabourView(*row)
     return (await _labours(session, [labour_id]))[0]
@@ -143,7 +143,7 @@ async def _labours(session: AsyncSession, labour_ids: Collection[UUID]) -> list[
     )
     for labour_id, *subscriber in await session.execute(statement):
         people[labour_id].append(SubscriberView(*subscriber))
-    fields = [name for name in LabourView.__struct_fields__ if name != "subscribers"]
+    fields = [name for name in LabourView.__struct_fields__ if name not in ("subscribers", "view")]
     rows = await session.execute(
         select(*(labour_table.c[name] for name in fields))
         .where(labour_table.c.id.in_(labour_ids))

@@ -1,7 +1,7 @@
 """What readers see. Each field of a view is a column or an attribute of the same name."""
 
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -42,10 +42,11 @@ class LabourView(msgspec.Struct, frozen=True):
     version: int
     roster_version: int
     subscribers: list[SubscriberView]
+    view: Literal["mother"] = "mother"
 
     @classmethod
     def of(cls, labour: Labour) -> "LabourView":
-        fields = {name: getattr(labour, name) for name in cls.__struct_fields__ if name != "subscribers"}
+        fields = {name: getattr(labour, name) for name in cls.__struct_fields__ if name not in ("subscribers", "view")}
         current = (one for one in labour.subscribers if one.is_current or one.state is State.BLOCKED)
         return cls(**fields, subscribers=[show(SubscriberView, one) for one in current])
 
@@ -59,6 +60,7 @@ class SubscribedLabourView(msgspec.Struct, frozen=True):
     begun_at: datetime | None
     completed_at: datetime | None
     version: int
+    view: Literal["subscriber"] = "subscriber"
 
 
 class LabourPage(msgspec.Struct, frozen=True):

@@ -130,7 +130,7 @@ async def test_somebody_who_is_told_sees_how_it_goes_and_nothing_of_anybody_else
     labour = await house.ask("grace", "GET", house.labour)
     updates = await house.ask("grace", "GET", f"{house.labour}/updates")
 
-    assert set(labour.json()) == {"id", "mother_name", "phase", "begun_at", "completed_at", "version"}
+    assert set(labour.json()) == {"id", "mother_name", "phase", "begun_at", "completed_at", "version", "view"}
     assert [item["text"] for item in updates.json()["items"]] == ["a status word"]
     assert "+1202" not in labour.text + updates.text
 
