@@ -15,6 +15,7 @@ import msgspec
 import structlog
 import uvicorn
 from litestar import Litestar, get
+from litestar.config.cors import CORSConfig
 from litestar.datastructures import MutableScopeHeaders, State
 from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException, ValidationException
@@ -135,7 +136,9 @@ def create_app(
     dependencies: Mapping[str, Any],
     ready: Callable[[], Awaitable[None]],
     lifespan: Callable[[Litestar], AsyncGenerator[None, None]],
+    cors_origins: Sequence[str] = (),
 ) -> Litestar:
+    """Pages of other origins may call us only if they are named in `cors_origins`."""
     table: dict[type[Exception], Callable[[Any], ProblemDetailsException]] = {
         HTTPException: _from_http,
         DBAPIError: _from_database,
@@ -150,6 +153,7 @@ def create_app(
         dependencies=dict(dependencies),
         plugins=[ProblemDetailsPlugin(ProblemDetailsConfig(exception_to_problem_detail_map=table))],
         openapi_config=OpenAPIConfig(title=title, version="1", description=description),
+        cors_config=CORSConfig(allow_origins=list(cors_origins)) if cors_origins else None,
         middleware=[_tracing],
         before_send=[_harden],  # also for errors that never reach a middleware
         request_max_body_size=100_000,

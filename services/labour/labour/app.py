@@ -72,4 +72,5 @@ def build(settings: Settings) -> Litestar:
         },
         ready=lambda: ping(engine),
         lifespan=lifespan,
+        cors_origins=settings.cors_origins,
     )

@@ -18,6 +18,7 @@ class Settings:
     TOKEN_AUDIENCE           whom tokens must be meant for (fernlabour)
     TOKEN_SECRET             signs tokens in local runs, where there is no identity provider
     LABOUR_API_HOST, LABOUR_API_PORT   where the API listens (127.0.0.1, 8401)
+    CORS_ORIGINS             pages that may call the API from a browser, separated by commas (none)
     RATE_LIMIT_PER_MINUTE    changes that one caller may ask for in a minute (120; local 6000)
     RELAY_POLL_SECONDS       how often the relay looks when nobody hints (1)
     RETENTION_DAYS, REPLAY_HORIZON_DAYS   how long published events are kept (90), and how far back a replay may go (30)
@@ -30,6 +31,7 @@ class Settings:
     token_issuer: str
     token_audience: str
     token_secret: str
+    cors_origins: tuple[str, ...]
     api_host: str
     api_port: int
     rate_limit_per_minute: int
@@ -48,6 +50,7 @@ class Settings:
             token_issuer=environment.text("TOKEN_ISSUER", local=""),
             token_audience=environment.optional("TOKEN_AUDIENCE", "fernlabour"),
             token_secret=environment.optional("TOKEN_SECRET", LOCAL_SECRET) if environment.local else "",
+            cors_origins=tuple(filter(None, environment.optional("CORS_ORIGINS").replace(" ", "").split(","))),
             api_host=environment.optional("LABOUR_API_HOST", "127.0.0.1"),
             api_port=environment.number("LABOUR_API_PORT", 8401, int, least=1),
             rate_limit_per_minute=environment.number(

@@ -194,6 +194,16 @@ async def test_a_token_that_is_not_good_is_refused(labour_client: httpx.AsyncCli
     assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
+@pytest.mark.parametrize("origin", ["https://fern.example", "https://elsewhere.example"])
+async def test_only_pages_that_are_named_may_call_from_a_browser(labour_url: str, origin: str) -> None:
+    variables = {"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url, "CORS_ORIGINS": "https://fern.example"}
+    async with served(build(Settings.load(variables))) as url, httpx.AsyncClient(base_url=url) as client:
+        answer = await client.get("/api/v1/labours", headers={**speaking_as("ada"), "Origin": origin})
+
+    allowed = answer.headers.get("access-control-allow-origin")
+    assert allowed == ("https://fern.example" if origin == "https://fern.example" else None)
+
+
 def test_outside_local_mode_there_must_be_an_identity_provider() -> None:
     with pytest.raises(SettingsError, match="JWKS_URL"):
         Settings.load(

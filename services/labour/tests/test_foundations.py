@@ -13,14 +13,14 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
-from contracts import Event, NotificationDelivered, NotificationFailed, NotificationSent
+from contracts import EVENTS, Event, NotificationDelivered, NotificationFailed, NotificationSent, decode
 from labour import commands, store, told
 from labour.phone import NotAPhoneNumber, to_e164
 from messaging.consumer import Received
-from messaging.envelope import Envelope
+from messaging.envelope import Envelope, open_envelope
 from messaging.faults import POINTS
 from messaging.unit_of_work import UnitsOfWork
-from tests.labour_parts import GRACE, assert_problem, outbox_types, plan
+from tests.labour_parts import GRACE, assert_problem, outbox_types, plan, speaking_as
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 ANY_ENVELOPE = Envelope(uuid7(), "notification", "any", 1, "any", NOW, None, b"")
@@ -115,6 +115,48 @@ def test_what_is_no_phone_number_is_refused_without_repeating_it(typed: str) -> 
     with pytest.raises(NotAPhoneNumber) as refused:
         to_e164(typed)
     assert typed == "" or typed not in str(refused.value)
+
+
+async def test_everything_that_can_happen_to_a_labour_is_sent_as_its_contract_says(
+    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
+) -> None:
+    labour = await plan(labour_client)
+
+    async def tell(method: str, path: str, body: object = None, who: str = "ada") -> Any:
+        answer = await labour_client.request(method, path, json=body, headers=speaking_as(who))
+        assert answer.is_success, f"{method} {path}: {answer.text}"
+        return answer.json() if answer.content else None
+
+    invite = await tell("POST", f"{labour}/invites", {})
+    people = [
+        await tell("POST", "/api/v1/subscriptions", {"token": invite["token"], "name": who, "phone": phone}, who)
+        for who, phone in (("grace", "+12025550123"), ("alan", "+12025550199"))
+    ]
+    grace, alan = (f"{labour}/subscribers/{one['id']}" for one in people)
+    await tell("DELETE", f"{labour}/invites/{invite['id']}")
+    await tell("PUT", f"{grace}/role", {"role": "birth-partner"})
+    await tell("PUT", f"{grace}/approve")
+    await tell("PUT", f"{alan}/block")
+    await tell("PUT", f"{alan}/unblock")
+    contraction = await tell("POST", f"{labour}/contractions", {"started_at": "2026-01-01T00:00:00Z"})
+    one = f"{labour}/contractions/{contraction['id']}"
+    await tell("PUT", f"{one}/end", {"ended_at": "2026-01-01T00:01:00Z", "intensity": 5})
+    await tell("PATCH", one, {"intensity": 6})
+    await tell("DELETE", one)
+    await tell("POST", f"{labour}/updates", {"kind": "announcement", "text": "Soon"})
+    status = await tell("POST", f"{labour}/updates", {"kind": "status", "text": "Resting"})
+    await tell("DELETE", f"{labour}/updates/{status['id']}")
+    await tell("PUT", f"{labour}/pushing")
+    await tell("DELETE", grace)
+    await tell("PUT", f"{labour}/complete", {"notes": "Ours"})
+
+    async with labour_engine.connect() as connection:
+        rows = await connection.execute(text("SELECT topic, attributes, payload FROM outbox ORDER BY position"))
+        sent = [(row.topic, open_envelope(row.attributes, row.payload.encode())) for row in rows]
+    for topic, envelope in sent:
+        assert decode(envelope.type, envelope.version, envelope.data).type == topic
+    theirs = {"notification.sent", "notification.delivered", "notification.failed"}
+    assert {topic for topic, _ in sent} == {name for name, _ in EVENTS} - theirs
 
 
 async def test_the_migrations_make_the_tables_that_the_code_expects(labour_engine: AsyncEngine) -> None:
