@@ -80,7 +80,6 @@ async def find(session: AsyncSession, key: Key) -> Answer | None:
 
 
 async def store(session: AsyncSession, key: Key, answer: Answer) -> None:
-    await session.execute(_FORGET_EXPIRED)
     await session.execute(
         _STORE,
         {
@@ -93,3 +92,4 @@ async def store(session: AsyncSession, key: Key, answer: Answer) -> None:
             "keep": KEEP,
         },
     )
+    await session.execute(_FORGET_EXPIRED)  # after our own, and skipping what is locked: two requests cannot deadlock
