@@ -70,3 +70,35 @@ def test_a_stranger_gets_no_5xx_either(world: World, operations: list[Any]) -> N
             case.call_and_validate(checks=CHECKS)
 
         answers_as_documented()
+
+
+def test_the_examples_in_the_description_work(world: World) -> None:
+    schema = world.labour_api.get("/schema/openapi.json").json()
+    mother = {"Authorization": f"Bearer {make_token(f'mother-{uuid4()}')}"}
+    labours = "/api/v1/labours"
+
+    planned = world.labour_api.post(labours, json=_example(schema, labours), headers=mother)
+    assert planned.status_code == 201, planned.text
+    for part in ("subscribers", "updates", "invites", "contractions"):
+        body = _example(schema, f"{labours}/{{labour_id}}/{part}")
+        answer = world.labour_api.post(f"{planned.headers['location']}/{part}", json=body, headers=mother)
+        assert answer.status_code == 201, answer.text
+
+
+def _example(schema: dict[str, Any], path: str) -> dict[str, Any]:
+    """A body for POST, made of the examples that the description gives for what is required."""
+    body = _resolved(schema, schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"])
+    fields = {name: _resolved(schema, field) for name, field in body["properties"].items()}
+    return {name: _first(fields[name]) for name in body.get("required", [])}
+
+
+def _resolved(schema: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" not in part:
+        return part
+    return dict(schema["components"]["schemas"][part["$ref"].rpartition("/")[2]])
+
+
+def _first(field: dict[str, Any]) -> Any:
+    values = field.get("examples") or field.get("enum")
+    assert values, f"no example for {field}"
+    return next(iter(values.values()))["value"] if isinstance(values, dict) else values[0]
