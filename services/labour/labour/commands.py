@@ -6,7 +6,7 @@ from uuid import UUID
 from labour.contractions import Contraction
 from labour.errors import InviteInvalid, NoSuchUpdate, NotSubscribed
 from labour.model import Labour, Update, UpdateKind
-from labour.people import Invite, Role, Subscriber
+from labour.people import Channel, Invite, Role, Subscriber
 from labour.phone import to_e164
 from labour.store import Labours
 
@@ -101,12 +101,15 @@ async def revoke_invite(labours: Labours, labour_id: UUID, invite_id: UUID) -> N
     (await labours.get(labour_id)).revoke_invite(invite_id, _now())
 
 
-async def request_subscription(labours: Labours, *, token: str, name: str, phone: str) -> tuple[Labour, Subscriber]:
+async def request_subscription(
+    labours: Labours, *, token: str, name: str, phone: str, channel: Channel
+) -> tuple[Labour, Subscriber]:
     number = to_e164(phone)
     labour = await labours.invited_to(token)
     if labour is None:
         raise InviteInvalid(NOBODYS)
-    return labour, labour.request(token=token, user_id=labours.caller, name=name, phone=number, at=_now())
+    asking = labour.request(token=token, user_id=labours.caller, name=name, phone=number, channel=channel, at=_now())
+    return labour, asking
 
 
 async def leave(labours: Labours, subscriber_id: UUID) -> tuple[Labour, Subscriber]:

@@ -112,7 +112,9 @@ class People:
         invite.revoked_at = at
         self.record(InviteRevoked(labour_id=self.id, invite_id=invite_id), at)
 
-    def request(self, *, token: str, user_id: str, name: str, phone: str, at: datetime) -> Subscriber:
+    def request(
+        self, *, token: str, user_id: str, name: str, phone: str, at: datetime, channel: Channel = Channel.SMS
+    ) -> Subscriber:
         """A blocked person hears the same as one with a bad invite: being blocked is nobody's business."""
         self.refuse_when_complete()
         wanted = hash_token(token)
@@ -124,6 +126,7 @@ class People:
             raise InviteInvalid(self.id)
         self._refuse_twice(phone, user_id)
         subscriber = Subscriber(name=name, phone=phone, at=at, user_id=user_id, state=State.REQUESTED)
+        subscriber.channel = channel
         self.subscribers.append(subscriber)
         self.record(SubscriberRequested(labour_id=self.id, person_id=subscriber.id, name=name), at)
         return subscriber

@@ -136,7 +136,7 @@ class SubscriptionController(Controller):
     ) -> Response[SubscriptionView]:
         return await once(
             lambda labours: commands.request_subscription(
-                labours, token=data.token, name=data.name.strip(), phone=data.phone
+                labours, token=data.token, name=data.name.strip(), phone=data.phone, channel=data.channel
             ),
             SubscriptionView.of,
             status=201,

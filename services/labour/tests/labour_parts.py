@@ -1,5 +1,6 @@
-"""What several tests of the Labour API need."""
+"""What several tests of the Labour service need."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
@@ -7,6 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fern.token import make_token
+from labour.contractions import Contraction
 
 GRACE = {"name": "Grace", "phone": "+1 (202) 555-0123"}
 
@@ -37,3 +39,10 @@ def assert_problem(answer: httpx.Response, status: int, name: str) -> dict[str, 
     assert problem["status"] == status
     assert problem["detail"]
     return problem
+
+
+def a_contraction(start: datetime, length: timedelta | None, intensity: int = 5) -> Contraction:
+    contraction = Contraction(started_at=start)
+    if length is not None:
+        contraction.ended_at, contraction.intensity = start + length, intensity
+    return contraction

@@ -1,6 +1,5 @@
 """Contractions: their rules, the phases they lead to, and what they advise. No database here."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from uuid import uuid4
@@ -20,8 +19,8 @@ from contracts import (
     LabourPhaseChanged,
     LabourPlanned,
 )
-from labour.advice import Advice, Kind, advise
-from labour.contractions import Contraction, Phase, phase_after
+from labour.advice import advise
+from labour.contractions import Phase, phase_after
 from labour.errors import (
     ContractionRunning,
     ImpossibleTimes,
@@ -31,16 +30,10 @@ from labour.errors import (
     NoSuchContraction,
 )
 from labour.model import Labour
+from tests.labour_parts import a_contraction
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
-
-
-def a_contraction(start: datetime, length: timedelta | None, intensity: int = 5) -> Contraction:
-    contraction = Contraction(started_at=start)
-    if length is not None:
-        contraction.ended_at, contraction.intensity = start + length, intensity
-    return contraction
 
 
 def kinds(labour: Labour) -> list[type]:
@@ -162,73 +155,6 @@ def test_pushing_is_the_mothers_word_once_it_has_begun() -> None:
 
     assert labour.phase is Phase.PUSHING
     assert kinds(labour) == [LabourPhaseChanged]
-
-
-def every(minutes: float, *, lasting: float = 60, until: datetime = NOON, hours: float = 1.2) -> list[Contraction]:
-    """Contractions up to a moment before `until`."""
-    number = int(hours * 60 / minutes)
-    return [
-        a_contraction(until - index * minutes * MINUTE - 2 * MINUTE, timedelta(seconds=lasting))
-        for index in reversed(range(number))
-    ]
-
-
-def told(contractions: Sequence[Contraction], *, first: bool = False, now: datetime = NOON) -> list[Kind]:
-    return [advice.kind for advice in advise(contractions, first_labour=first, now=now)]
-
-
-@pytest.mark.parametrize(
-    ("contractions", "first", "expected"),
-    [
-        ([], False, []),
-        (every(5), False, [Kind.GO_TO_HOSPITAL]),
-        (every(5), True, []),
-        (every(3), True, [Kind.GO_TO_HOSPITAL]),
-        (every(6), False, []),
-        (every(5, lasting=50), False, []),
-        (every(5, hours=0.7), False, [Kind.PREPARE]),
-        (every(5, hours=0.4), False, []),
-        (every(5, until=NOON - timedelta(hours=2)), False, []),
-        ([*every(5), a_contraction(NOON - MINUTE, None)], False, [Kind.GO_TO_HOSPITAL]),
-        ([a_contraction(NOON - 30 * MINUTE, timedelta(seconds=121))], False, [Kind.CALL_MIDWIFE]),
-        ([a_contraction(NOON - 3 * MINUTE, None)], False, [Kind.CALL_MIDWIFE]),
-        ([a_contraction(NOON - number * 1.5 * MINUTE, MINUTE) for number in range(1, 7)], False, [Kind.CALL_MIDWIFE]),
-        ([a_contraction(NOON - number * 1.5 * MINUTE, MINUTE) for number in range(1, 6)], False, []),
-    ],
-    ids=[
-        "none",
-        "5-1-1",
-        "5-1-1 in a first labour",
-        "3-1-1 in a first labour",
-        "too far apart",
-        "too short",
-        "half an hour",
-        "not for long enough",
-        "long ago",
-        "one still running",
-        "a long one",
-        "a long one still running",
-        "six in ten minutes",
-        "five in ten minutes",
-    ],
-)
-def test_what_is_advised(contractions: list[Contraction], first: bool, expected: list[Kind]) -> None:
-    assert told(contractions, first=first) == expected
-
-
-def test_a_gap_in_the_hour_means_there_is_no_pattern() -> None:
-    contractions = every(5)
-    del contractions[len(contractions) // 2]
-
-    assert Kind.GO_TO_HOSPITAL not in told(contractions)
-
-
-def test_advice_says_why() -> None:
-    [advice] = advise(every(5), first_labour=False, now=NOON)
-
-    assert advice == Advice(
-        Kind.GO_TO_HOSPITAL, "For the last hour contractions came at least every 5 minutes and took a minute or more."
-    )
 
 
 class AnyLabour(RuleBasedStateMachine):
