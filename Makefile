@@ -16,7 +16,7 @@ COMPILE     := $(BIN)/uv pip compile --quiet --universal --generate-hashes --pyt
 CANDIDATES  := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo down reset status logs doctor test check fmt lock
+.PHONY: help install up demo down reset status logs doctor audit chaos museum quest test check fmt lock
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,18 @@ down: $(STAMP) ## stop everything, keep the data
 
 reset: $(STAMP) ## stop everything and delete the data; ARGS=--yes does not ask
 	@$(BIN)/fern reset $(ARGS)
+
+audit: $(STAMP) ## account for every event of the running system
+	@$(BIN)/fern audit $(ARGS)
+
+chaos: $(STAMP) ## break everything under load for two minutes, then account for every message; ARGS="--seconds 600 --seed 7"
+	@$(BIN)/fern chaos $(ARGS)
+
+museum: $(STAMP) ## put historical mistakes back in, and see each of them caught
+	@$(BIN)/fern museum $(ARGS)
+
+quest: $(STAMP) ## the designs from naive to ours against the same faults; writes the chart into docs/
+	@$(BIN)/fern quest $(ARGS)
 
 test: check ## lint, types, import arrows and all tests
 	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)

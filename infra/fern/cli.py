@@ -15,12 +15,20 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("fern.runtime.doctor:doctor", "Look for what would keep the system from starting."),
     "kill": ("fern.runtime.operate:kill", "Kill a process the hard way, to see the system survive it."),
     "token": ("fern.token:token", "Say who you are: a bearer token for the Labour API."),
+    "audit": ("fern.audit:audit_command", "Account for every event: committed = published = claimed = effects = SMS."),
+    "trace": ("fern.journey:trace", "The whole journey of one event or labour, from the request to the SMS."),
     "outbox": ("fern.outbox:outbox", "Events that wait or are parked: list, retry, discard."),
+    "dlq": ("fern.dlq:dlq", "Messages that could not be handled: list, show, redrive, discard."),
+    "replay": ("fern.replay:replay", "Publish events again, by time, labour or type; first see what would happen."),
+    "retention": ("fern.replay:retention", "Forget what is older than anyone may replay, in small steps."),
     "fault": ("fern.faults:fault", "Break the bus or the SMS sandbox on purpose, and mend them."),
     "topology": ("fern.topology:topology", "Topics and subscriptions: apply or show."),
     "pubsub": ("fern.pubsub.command:pubsub", "The Pub/Sub emulator: durable, and breakable on purpose."),
     "sms": ("fern.sms.command:sms", "The SMS sandbox that shows the phones; and messages in doubt: list, resolve."),
-    "quest": ("fern.quest:quest", "Put the design to the test: three ways to send a text, the same faults."),
+    "console": ("fern.console.server:console", "The page that shows and breaks everything."),
+    "chaos": ("fern.experiments:chaos", "Break everything under load, from a seed, and account for every message."),
+    "museum": ("fern.experiments:museum", "Put historical mistakes back in, one by one, and see each caught."),
+    "quest": ("fern.experiments:quest", "Other designs and ours, side by side, against the same faults."),
 }
 
 
