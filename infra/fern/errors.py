@@ -10,7 +10,9 @@ FernError                    1  anything below, and a demo whose texts do not ad
 ├── DockerMissing           16  Docker was asked for, and there is none
 ├── PostgresUnusable        17  the embedded server cannot be used: no binaries, a foreign data directory, a refusal
 ├── JobFailed               18  a migration, the topology or a compose command failed
-└── NotRunning              19  the command needs a running system
+├── NotRunning              19  the command needs a running system
+├── NotClean                20  an account of events, effects and texts does not add up
+└── NotCaught               21  a mistake of the museum went unnoticed
 """
 
 import os
@@ -87,3 +89,11 @@ class JobFailed(FernError):
 
 class NotRunning(FernError):
     exit_code = 19
+
+
+class NotClean(FernError):
+    exit_code = 20
+
+
+class NotCaught(FernError):
+    exit_code = 21
