@@ -8,7 +8,7 @@ Both belong to the caller's transaction. A rollback, a lost connection or a cras
 """
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -26,11 +26,15 @@ class Claim(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClaimRow:
+    """`message_id` is of the delivery that had the effect; `deliveries` counts it and all that found it done."""
+
     consumer: str
     event_id: UUID
     status: str
     claimed_at: datetime
     completed_at: datetime | None
+    message_id: str | None
+    deliveries: int
 
 
 _TRY_LOCKS = text("""
@@ -38,11 +42,13 @@ _TRY_LOCKS = text("""
     WHERE pg_try_advisory_xact_lock(key)
 """)
 
+# Whoever finds a row counts one more delivery, so that everyone can see how many were absorbed.
 _INSERT_CLAIMS = text("""
-    INSERT INTO processed_event (consumer, event_id, status)
-    SELECT :consumer, event_id, 'PROCESSING' FROM unnest(CAST(:ids AS uuid[])) AS granted (event_id)
-    ON CONFLICT (consumer, event_id) DO NOTHING
-    RETURNING event_id
+    INSERT INTO processed_event (consumer, event_id, status, message_id)
+    SELECT :consumer, event_id, 'PROCESSING', message_id
+    FROM unnest(CAST(:ids AS uuid[]), CAST(:message_ids AS text[])) AS locked (event_id, message_id)
+    ON CONFLICT (consumer, event_id) DO UPDATE SET deliveries = processed_event.deliveries + 1
+    RETURNING event_id, deliveries = 1 AS is_first
 """)
 
 _COMPLETE_CLAIMS = text("""
@@ -56,7 +62,7 @@ _RELEASE_CLAIMS = text("""
 """)
 
 _SELECT_CLAIMS = text("""
-    SELECT consumer, event_id, status, claimed_at, completed_at FROM processed_event
+    SELECT consumer, event_id, status, claimed_at, completed_at, message_id, deliveries FROM processed_event
     WHERE event_id = ANY(CAST(:ids AS uuid[])) ORDER BY claimed_at
 """)
 
@@ -66,12 +72,16 @@ def lock_key(consumer: str, event_id: UUID) -> int:
     return int.from_bytes(hashlib.sha256(f"{consumer}:{event_id}".encode()).digest()[:8], signed=True)
 
 
-async def claim(session: AsyncSession, consumer: str, event_ids: Collection[UUID]) -> dict[UUID, Claim]:
-    """One answer for each event; the claims live and die with the caller's transaction."""
+async def claim(
+    session: AsyncSession, consumer: str, event_ids: Collection[UUID], message_ids: Mapping[UUID, str] | None = None
+) -> dict[UUID, Claim]:
+    """One answer for each event; the claims live and die with the caller's transaction. `message_ids` are kept with them."""
     ids = list(dict.fromkeys(event_ids))
     keys = [lock_key(consumer, event_id) for event_id in ids]
-    locked = set((await session.execute(_TRY_LOCKS, {"ids": ids, "keys": keys})).scalars())
-    inserted = set((await session.execute(_INSERT_CLAIMS, {"consumer": consumer, "ids": list(locked)})).scalars())
+    locked = list((await session.execute(_TRY_LOCKS, {"ids": ids, "keys": keys})).scalars())
+    messages = [(message_ids or {}).get(event_id) for event_id in locked]
+    rows = await session.execute(_INSERT_CLAIMS, {"consumer": consumer, "ids": locked, "message_ids": messages})
+    inserted = {event_id for event_id, is_first in rows if is_first}
 
     def outcome(event_id: UUID) -> Claim:
         if event_id in inserted:
@@ -88,6 +98,24 @@ async def complete(session: AsyncSession, consumer: str, event_ids: Collection[U
 async def release(session: AsyncSession, consumer: str, event_ids: Collection[UUID]) -> None:
     """For events that turned out to be too early: they must come again, so no row may stay."""
     await session.execute(_RELEASE_CLAIMS, {"consumer": consumer, "ids": list(event_ids)})
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimCounts:
+    """`repeats` are deliveries of events that were already done."""
+
+    completed: int
+    repeats: int
+
+
+_COUNT = text("""
+    SELECT count(*) FILTER (WHERE status = 'COMPLETED') AS completed, CAST(coalesce(sum(deliveries - 1), 0) AS bigint) AS repeats
+    FROM processed_event
+""")
+
+
+async def counts(session: AsyncSession) -> ClaimCounts:
+    return ClaimCounts(**(await session.execute(_COUNT)).mappings().one())
 
 
 async def rows(session: AsyncSession, event_ids: Collection[UUID]) -> list[ClaimRow]:

@@ -54,6 +54,7 @@ class Received(Generic[E]):
     id: UUID
     envelope: Envelope
     event: E
+    message_id: str = ""
 
 
 class React(Protocol[E]):
@@ -92,7 +93,7 @@ class Consumer(Generic[E]):
         for message in messages:
             try:
                 envelope = open_envelope(message.attributes, message.data)
-                events[envelope.id] = Received(envelope.id, envelope, self._decode(envelope))
+                events[envelope.id] = Received(envelope.id, envelope, self._decode(envelope), message.message_id)
                 deliveries[envelope.id].append(message)
             except Undecodable as error:
                 verdicts[message.ack_id] = await self._dead_letter(message, error.reason, error.detail)
@@ -139,7 +140,8 @@ class Consumer(Generic[E]):
 
     async def _in_one_transaction(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict]:
         async with self._units_of_work() as uow:
-            claimed = await claims.claim(uow.session, self.name, [event.id for event in events])
+            message_ids = {event.id: event.message_id for event in events}
+            claimed = await claims.claim(uow.session, self.name, message_ids.keys(), message_ids)
             granted = [event for event in events if claimed[event.id] is Claim.GRANTED]
             await AFTER_CLAIM()
             early = frozenset(await self._react(uow, granted)) if granted else frozenset()

@@ -1,20 +1,21 @@
-"""Routes for the people who run a service: see and move its outbox, look up claims. They need the operations token."""
+"""Routes for the people who run a service: see and move its outbox, look up claims, count. They need the operations token."""
 
 import hmac
 from typing import Annotated, Any
 from uuid import UUID
 
+import msgspec
 from litestar import Controller, get, post
 from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency
 from litestar.exceptions import NotAuthorizedException
 from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath, FromQuery, QueryParameter
-from litestar.types import Guard
+from litestar.types import ControllerRouterHandler, Guard
 
 from messaging import claims, outbox
-from messaging.claims import ClaimRow
-from messaging.outbox import OutboxRow
+from messaging.claims import ClaimCounts, ClaimRow
+from messaging.outbox import OutboxCounts, OutboxRow
 from messaging.unit_of_work import UnitsOfWork
 from messaging.web import Items, Problem
 
@@ -39,12 +40,23 @@ class OutboxOperations(Controller):
     async def list_rows(
         self,
         units_of_work: NamedDependency[UnitsOfWork],
+        event_id: FromQuery[list[UUID] | None] = None,
         ordering_key: FromQuery[str | None] = None,
         parked: FromQuery[bool] = False,
+        newest: FromQuery[bool] = False,
         limit: Limit = 100,
     ) -> Items[OutboxRow]:
         async with units_of_work() as uow:
-            return Items(await outbox.rows(uow.session, ordering_key=ordering_key, parked=parked, limit=limit))
+            return Items(
+                await outbox.rows(
+                    uow.session,
+                    event_ids=event_id or (),
+                    ordering_key=ordering_key,
+                    parked=parked,
+                    newest=newest,
+                    limit=limit,
+                )
+            )
 
     @post("/{event_id:uuid}/retry", status_code=200, summary="Try a row again at once")
     async def retry(self, units_of_work: NamedDependency[UnitsOfWork], event_id: FromPath[UUID]) -> OutboxRow:
@@ -69,9 +81,23 @@ class ClaimOperations(Controller):
             return Items(await claims.rows(uow.session, event_id))
 
 
+class Pipeline(msgspec.Struct, frozen=True):
+    outbox: OutboxCounts
+    claims: ClaimCounts
+
+
+@get("/operations/pipeline", summary="How much is where: outbox and claims, counted", tags=["operations"])
+async def show_pipeline(units_of_work: NamedDependency[UnitsOfWork]) -> Pipeline:
+    async with units_of_work() as uow:
+        return Pipeline(await outbox.counts(uow.session), await claims.counts(uow.session))
+
+
 def _found(row: OutboxRow | None, event_id: UUID) -> OutboxRow:
     if row is None:
         raise Problem(
             404, "no-pending-event", f"No event {event_id} is waiting in this outbox.", event_id=str(event_id)
         )
     return row
+
+
+OPERATIONS: tuple[ControllerRouterHandler, ...] = (OutboxOperations, ClaimOperations, show_pipeline)

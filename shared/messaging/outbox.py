@@ -5,7 +5,7 @@ row holds up everything after it with the same ordering key, and nothing else, u
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -57,12 +57,19 @@ outbox = Table(
     Column("last_error", Text),
     Column("parked_at", DateTime(timezone=True)),
     Column("discarded_at", DateTime(timezone=True)),
+    Column("aggregate_version", Integer),
+    Column("request", JSONB(none_as_null=True)),
+    Column("message_id", Text),
+    Column("replayed_at", DateTime(timezone=True)),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
-    """What an operator sees of a row: never the payload, which holds personal data."""
+    """What an operator sees of a row: never the payload, which holds personal data.
+
+    `request` is the call it came from; `message_id` the bus's own id of it, the last one if it was published more than once.
+    """
 
     position: int
     event_id: UUID
@@ -76,6 +83,11 @@ class OutboxRow:
     parked_at: datetime | None
     discarded_at: datetime | None
     last_error: str | None
+    aggregate_version: int | None
+    request: dict[str, str | None] | None
+    traceparent: str | None
+    message_id: str | None
+    replayed_at: datetime | None
 
 
 _VISIBLE = (
@@ -91,6 +103,11 @@ _VISIBLE = (
     outbox.c.parked_at,
     outbox.c.discarded_at,
     outbox.c.last_error,
+    outbox.c.aggregate_version,
+    outbox.c.request,
+    outbox.c.attributes["ce-traceparent"].astext.label("traceparent"),
+    outbox.c.message_id,
+    outbox.c.replayed_at,
 )
 
 
@@ -104,7 +121,7 @@ async def add(session: AsyncSession, source: str, recorded: Sequence[Recorded]) 
     Order across transactions: call this after the aggregate's row was written. That row's lock makes the next change of the
     same aggregate wait for our commit, so positions of one key rise in the order in which its changes happened.
     """
-    traceparent = trace.current()
+    traceparent, request = trace.current(), trace.current_request()
     await session.execute(
         insert(outbox),
         [
@@ -124,6 +141,8 @@ async def add(session: AsyncSession, source: str, recorded: Sequence[Recorded]) 
                 ),
                 "payload": msgspec.json.encode(item.event).decode(),
                 "occurred_at": item.occurred_at,
+                "aggregate_version": item.aggregate_version,
+                "request": request,
             }
             for item in recorded
         ],
@@ -131,10 +150,18 @@ async def add(session: AsyncSession, source: str, recorded: Sequence[Recorded]) 
 
 
 async def rows(
-    session: AsyncSession, *, ordering_key: str | None = None, parked: bool = False, limit: int = 100
+    session: AsyncSession,
+    *,
+    event_ids: Collection[UUID] = (),
+    ordering_key: str | None = None,
+    parked: bool = False,
+    newest: bool = False,
+    limit: int = 100,
 ) -> list[OutboxRow]:
-    """Oldest first."""
-    statement = select(*_VISIBLE).order_by(outbox.c.position).limit(limit)
+    """Oldest first, unless the newest are wanted."""
+    statement = select(*_VISIBLE).order_by(outbox.c.position.desc() if newest else outbox.c.position).limit(limit)
+    if event_ids:
+        statement = statement.where(outbox.c.event_id.in_(event_ids))
     if ordering_key is not None:
         statement = statement.where(outbox.c.ordering_key == ordering_key)
     if parked:
@@ -142,6 +169,35 @@ async def rows(
             outbox.c.parked_at.is_not(None), outbox.c.published_at.is_(None), outbox.c.discarded_at.is_(None)
         )
     return [OutboxRow(**row) for row in (await session.execute(statement)).mappings()]
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxCounts:
+    """`waiting` rows will go by themselves, `parked` ones wait for a person."""
+
+    recorded: int
+    published: int
+    waiting: int
+    parked: int
+    discarded: int
+    oldest_waiting_seconds: float | None
+
+
+_COUNT = text("""
+    SELECT count(*) AS recorded,
+        count(published_at) AS published,
+        count(*) FILTER (WHERE published_at IS NULL AND discarded_at IS NULL AND parked_at IS NULL) AS waiting,
+        count(*) FILTER (WHERE published_at IS NULL AND discarded_at IS NULL AND parked_at IS NOT NULL) AS parked,
+        count(discarded_at) AS discarded,
+        CAST(extract(epoch FROM clock_timestamp() - min(coalesce(replayed_at, recorded_at)) FILTER (
+            WHERE published_at IS NULL AND discarded_at IS NULL AND parked_at IS NULL)) AS float) AS oldest_waiting_seconds
+    FROM outbox
+""")
+
+
+async def counts(session: AsyncSession) -> OutboxCounts:
+    """Exact, by reading the whole table: for a look now and then, not for a tight loop."""
+    return OutboxCounts(**(await session.execute(_COUNT)).mappings().one())
 
 
 async def retry(session: AsyncSession, event_id: UUID) -> OutboxRow | None:

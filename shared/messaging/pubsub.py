@@ -81,20 +81,23 @@ class PubSub:
         except grpc.aio.AioRpcError as error:
             raise BusUnavailable(_describe(error)) from None
 
-    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> None:
-        """One call, unless the messages are more than the service takes in one. A failure says that not all are out; those
-        that are will be sent again by whoever tries again.
+    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
+        """One call, unless the messages are more than the service takes in one. Returns the bus's ids of them. A failure says
+        that not all are out; those that are will be sent again by whoever tries again.
         """
+        message_ids = list[str]()
         for part in _parts(messages):
             request = _PublishRequest(
                 topic=self.topic_path(topic),
                 messages=[_PubsubMessage(data=message.data, attributes=message.attributes) for message in part],
             )
             try:
-                await self._publisher.publish(request, timeout=self._timeout)
+                answer = await self._publisher.publish(request, timeout=self._timeout)
+                message_ids += answer.message_ids
             except grpc.aio.AioRpcError as error:
                 rejected = error.code() in _REJECTED
                 raise (PublishRejected if rejected else BusUnavailable)(_describe(error)) from None
+        return message_ids
 
     async def pull(self, subscription: str, limit: int, *, wait: float) -> list[Message]:
         """What is there, or comes within `wait` seconds."""

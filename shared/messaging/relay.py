@@ -63,8 +63,9 @@ _READ_BATCH = text(f"""
 """)  # noqa: S608
 
 _MARK_PUBLISHED = text("""
-    UPDATE outbox SET published_at = clock_timestamp(), last_error = NULL
-    WHERE position = ANY(CAST(:positions AS bigint[]))
+    UPDATE outbox SET published_at = clock_timestamp(), last_error = NULL, message_id = sent.message_id
+    FROM unnest(CAST(:positions AS bigint[]), CAST(:message_ids AS text[])) AS sent (position, message_id)
+    WHERE outbox.position = sent.position
 """)
 
 _MARK_REJECTED = text("""
@@ -81,8 +82,8 @@ class Outgoing(NamedTuple):
 
 
 class Publisher(Protocol):
-    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> None:
-        """All or none, as one call. Raises `BusUnavailable` or `PublishRejected`."""
+    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
+        """All or none, as one call; the bus's ids of them. Raises `BusUnavailable` or `PublishRejected`."""
 
 
 class Row(NamedTuple):
@@ -170,7 +171,8 @@ class Relay:
             published, rejected, waiting = await self._publish(rows)
             await AFTER_PUBLISH()
             if published:
-                await connection.execute(_MARK_PUBLISHED, {"positions": published})
+                sent = {"positions": list(published), "message_ids": list(published.values())}
+                await connection.execute(_MARK_PUBLISHED, sent)
             for row, error in rejected:
                 await self._mark_rejected(connection, row, error)
             await AFTER_MARK()
@@ -178,8 +180,9 @@ class Relay:
             log.info("events published", count=len(published))
         return Pass(len(published), len(rejected), waiting)
 
-    async def _publish(self, rows: Sequence[Row]) -> tuple[list[int], list[tuple[Row, PublishRejected]], int]:
-        published: list[int] = []
+    async def _publish(self, rows: Sequence[Row]) -> tuple[dict[int, str], list[tuple[Row, PublishRejected]], int]:
+        """Position and message id of what went out, what was rejected, and how many rows wait for the bus."""
+        published: dict[int, str] = {}
         rejected: list[tuple[Row, PublishRejected]] = []
         waiting = 0
         stuck: set[str] = set()  # keys with an event that did not go out: their later ones must wait
@@ -187,7 +190,7 @@ class Relay:
             calls = [(topic, [row for row in group if row.ordering_key not in stuck]) for topic, group in wave.items()]
             outcomes = await asyncio.gather(*(self._send(topic, group) for topic, group in calls if group))
             for sent, refused in outcomes:
-                published += [row.position for row in sent]
+                published |= sent
                 for row, error in refused:
                     stuck.add(row.ordering_key)
                     if isinstance(error, PublishRejected):
@@ -196,22 +199,22 @@ class Relay:
                         waiting += 1
         return published, rejected, waiting
 
-    async def _send(self, topic: str, rows: Sequence[Row]) -> tuple[list[Row], list[tuple[Row, BusError]]]:
+    async def _send(self, topic: str, rows: Sequence[Row]) -> tuple[dict[int, str], list[tuple[Row, BusError]]]:
         """One call. If the bus rejects it, message by message, so that a bad one costs only its own key."""
         try:
-            await self._publisher.publish(topic, [row.outgoing() for row in rows])
-            return list(rows), []
+            message_ids = await self._publisher.publish(topic, [row.outgoing() for row in rows])
+            return dict(zip((row.position for row in rows), message_ids, strict=True)), []
         except BusUnavailable as error:
-            return [], [(row, error) for row in rows]
+            return {}, [(row, error) for row in rows]
         except PublishRejected as error:
             if len(rows) == 1:
-                return [], [(rows[0], error)]
-        sent: list[Row] = []
+                return {}, [(rows[0], error)]
+        sent: dict[int, str] = {}
         failed: dict[str, tuple[Row, BusError]] = {}
         for row in rows:
             if row.ordering_key not in failed:
                 one_sent, one_failed = await self._send(topic, [row])
-                sent += one_sent
+                sent |= one_sent
                 failed.update({failure[0].ordering_key: failure for failure in one_failed})
         return sent, list(failed.values())
 

@@ -53,6 +53,22 @@ def create_claims_v1() -> None:
     op.execute("CREATE TABLE processed_event_default PARTITION OF processed_event DEFAULT")
 
 
+def add_journeys_v2() -> None:
+    """What tells the journey of an event: the request that caused it, the bus's id of it, how often it was delivered."""
+    op.execute("""
+        ALTER TABLE outbox
+            ADD COLUMN aggregate_version integer,
+            ADD COLUMN request           jsonb,
+            ADD COLUMN message_id        text,
+            ADD COLUMN replayed_at       timestamptz
+    """)
+    op.execute("""
+        ALTER TABLE processed_event
+            ADD COLUMN message_id text,
+            ADD COLUMN deliveries integer NOT NULL DEFAULT 1
+    """)
+
+
 def create_idempotency_keys_v1() -> None:
     op.execute("""
         CREATE TABLE idempotency_key (

@@ -92,8 +92,10 @@ def _from_bug(error: Exception) -> ProblemDetailsException:
 def _tracing(app: ASGIApp) -> ASGIApp:
     async def traced(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == ScopeType.HTTP:
-            incoming = dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1")
-            structlog.contextvars.bind_contextvars(traceparent=trace.start(incoming))
+            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            structlog.contextvars.bind_contextvars(traceparent=trace.start(headers.get(b"traceparent")))
+            key = headers.get(b"idempotency-key", "").strip('"')[:255]
+            trace.begin_request(scope["method"], scope["path"], key or None)
         await app(scope, receive, send)
 
     return traced

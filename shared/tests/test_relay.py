@@ -37,18 +37,19 @@ class Troubled:
         self._bus, self._random = bus, random.Random(seed)
         self.accepted = defaultdict[str, list[int]](list)
 
-    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> None:
+    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
         luck = self._random.random()
         if luck < 0.15:
             raise BusUnavailable("the request was lost")
         if luck < 0.25:
             raise PublishRejected("not this time")
-        await self._bus.publish(topic, messages)
+        message_ids = await self._bus.publish(topic, messages)
         for message in messages:
             event = msgspec.json.decode(message.data, type=Happened)
             self.accepted[event.key].append(event.number)
         if luck < 0.4:
             raise BusUnavailable("the answer was lost")
+        return message_ids
 
 
 async def everything_on_the_bus(bus: PubSub) -> list[Happened]:
@@ -118,9 +119,9 @@ async def test_a_pass_is_one_call_per_topic(labour_engine: AsyncEngine, labour_u
     calls = []
 
     class Counting:
-        async def publish(self, topic: str, messages: Sequence[Outgoing]) -> None:
+        async def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
             calls.append((topic, len(messages)))
-            await bus.publish(topic, messages)
+            return await bus.publish(topic, messages)
 
     await emit(labour_units, *(Happened(f"a{number}", 0) for number in range(40)))
     await emit(labour_units, *(AlsoHappened(f"b{number}", 0) for number in range(40)))
@@ -178,7 +179,7 @@ async def test_one_command_frees_the_key_of_a_parked_row(
 
 
 class Rejecting:
-    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> None:
+    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
         raise PublishRejected("never")
 
 
@@ -193,10 +194,10 @@ async def test_one_bad_message_in_a_call_does_not_keep_the_others_back(
     class Picky:
         """Rejects a call that has a bad message in it, as the real service does."""
 
-        async def publish(self, topic: str, messages: Sequence[Outgoing]) -> None:
+        async def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
             if any(b'"bad"' in message.data for message in messages):
                 raise PublishRejected("INVALID_ARGUMENT: attribute too long")
-            await bus.publish(topic, messages)
+            return await bus.publish(topic, messages)
 
     await emit(labour_units, Happened("good", 1), Happened("bad", 1), Happened("bad", 2), Happened("fine", 1))
 
@@ -213,12 +214,12 @@ async def test_a_bus_that_is_away_costs_no_attempts_and_is_waited_for_calmly(
     back = asyncio.Event()
 
     class Away:
-        async def publish(self, topic: str, messages: Sequence[Outgoing]) -> None:
+        async def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
             nonlocal calls
             calls += 1
             if not back.is_set():
                 raise BusUnavailable("nobody there")
-            await bus.publish(topic, messages)
+            return await bus.publish(topic, messages)
 
     await emit(labour_units, Happened("a", 1))
     stop = asyncio.Event()

@@ -18,7 +18,7 @@ from labour.settings import Settings
 from messaging import relay
 from messaging.database import create_engine, ping
 from messaging.hints import Hinter, Listener
-from messaging.operations import ClaimOperations, OutboxOperations, operator_guard
+from messaging.operations import OPERATIONS, operator_guard
 from messaging.rate_limit import RateLimit
 from messaging.unit_of_work import UnitOfWork
 from messaging.web import create_app
@@ -55,9 +55,7 @@ def build(settings: Settings) -> Litestar:
         ],
         guards=[limit_changes(limit, tokens)],
     )
-    operations = Router(
-        "/", route_handlers=[OutboxOperations, ClaimOperations], guards=[operator_guard(settings.operations_token)]
-    )
+    operations = Router("/", route_handlers=OPERATIONS, guards=[operator_guard(settings.operations_token)])
     return create_app(
         title="FernLabour: Labour",
         description="Plan a labour, say who shall be told, begin it, complete it.",

@@ -31,7 +31,6 @@ from labour.errors import (
     TooSoon,
 )
 from labour.people import Invite, People, Subscriber
-from messaging.aggregate import Aggregate, DomainEvent
 
 ANNOUNCEMENT_COOLDOWN = timedelta(seconds=10)
 CLOCK_TOLERANCE = timedelta(minutes=1)  # a client's clock may be ahead of ours
@@ -49,7 +48,7 @@ class Update:
         self.labour_id, self.kind, self.text, self.posted_at = labour_id, kind, text, at
 
 
-class Labour(People, Aggregate):
+class Labour(People):
     """One labour of one mother: its course, what she says about it, and who may be told (`People`)."""
 
     def __init__(self, *, mother_id: str, mother_name: str, at: datetime, first_labour: bool = True) -> None:
@@ -73,11 +72,6 @@ class Labour(People, Aggregate):
     @property
     def event_key(self) -> str:
         return str(self.id)
-
-    def record(self, event: DomainEvent, at: datetime) -> None:
-        """Everything that happens is a new version, and of two writers of the same version the later one is refused."""
-        Aggregate.record(self, event, at)
-        self.version += 1
 
     def begin(self, at: datetime) -> None:
         self.refuse_when_complete()

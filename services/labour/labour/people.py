@@ -9,7 +9,6 @@ REQUESTED ─► APPROVED ─► REMOVED | LEFT        only the approved are on 
 import hashlib
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
@@ -26,9 +25,7 @@ from contracts import (
     SubscriberWithdrawn,
 )
 from labour.errors import ROSTER_LIMIT, AlreadySubscribed, InviteInvalid, NotPossibleNow, NotSubscribed, RosterFull
-
-if TYPE_CHECKING:
-    from messaging.aggregate import DomainEvent
+from messaging.aggregate import Aggregate
 
 
 class State(StrEnum):
@@ -84,16 +81,13 @@ def hash_token(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-class People:
-    """The rules. Mixed into the aggregate, which is where versions and events are kept."""
+class People(Aggregate):
+    """The rules: the part of the aggregate that `Labour` completes."""
 
     id: UUID
     roster_version: int
     subscribers: list[Subscriber]
     invites: list[Invite]
-
-    def record(self, event: "DomainEvent", at: datetime) -> None:
-        raise NotImplementedError
 
     def refuse_when_complete(self) -> None:
         raise NotImplementedError

@@ -7,13 +7,13 @@ from uuid import UUID
 import msgspec
 from litestar import Controller, get, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from messaging.unit_of_work import UnitsOfWork
 from messaging.web import Items, Problem
 from notification import ledger, queries
 from notification.model import State
-from notification.queries import NotificationView
+from notification.queries import LedgerCounts, NotificationView
 
 
 class NotificationController(Controller):
@@ -42,15 +42,23 @@ class LedgerOperations(Controller):
     path = "/operations/notifications"
     tags = ("operations",)
 
-    @get(summary="Messages in one state, oldest first")
-    async def in_state(
+    @get(summary="Messages in one state, oldest first; or, whatever their state, all about some events")
+    async def list_messages(
         self,
         units_of_work: NamedDependency[UnitsOfWork],
+        event_id: FromQuery[list[UUID] | None] = None,
         wanted: Annotated[State, QueryParameter(name="state")] = State.IN_DOUBT,
         limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
     ) -> Items[NotificationView]:
         async with units_of_work() as uow:
+            if event_id:
+                return Items(await queries.about_events(uow.session, event_id))
             return Items(await queries.in_state(uow.session, wanted, limit))
+
+    @get("/counts", summary="How many messages are in which state")
+    async def count_messages(self, units_of_work: NamedDependency[UnitsOfWork]) -> LedgerCounts:
+        async with units_of_work() as uow:
+            return await queries.counts(uow.session)
 
     @post("/{notification_id:uuid}/resolve", status_code=200, summary="Decide about a message in doubt")
     async def resolve(

@@ -9,7 +9,7 @@ from litestar.di import Provide
 from messaging import relay
 from messaging.database import create_engine, ping
 from messaging.hints import Hinter
-from messaging.operations import ClaimOperations, OutboxOperations, operator_guard
+from messaging.operations import OPERATIONS, operator_guard
 from messaging.pubsub import PubSub
 from messaging.unit_of_work import UnitOfWork
 from messaging.web import create_app
@@ -46,7 +46,7 @@ def build(settings: Settings) -> Litestar:
 
     operations = Router(
         "/",
-        route_handlers=[NotificationController, OutboxOperations, ClaimOperations, LedgerOperations],
+        route_handlers=[NotificationController, LedgerOperations, *OPERATIONS],
         guards=[operator_guard(settings.operations_token)],
     )
     return create_app(

@@ -1,10 +1,11 @@
 """The read side of the ledger. Phone numbers and texts stay inside: a reader sees who, what about, and how far it got."""
 
+from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import RowMapping, select
+from sqlalchemy import Double, RowMapping, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from notification.ledger import ledger
@@ -44,6 +45,26 @@ async def of_labour(session: AsyncSession, labour_id: UUID) -> list[Notification
 async def in_state(session: AsyncSession, state: State, limit: int) -> list[NotificationView]:
     rows = await session.execute(select(*_VISIBLE).where(ledger.c.state == state).order_by(ledger.c.id).limit(limit))
     return [_view(row) for row in rows.mappings()]
+
+
+async def about_events(session: AsyncSession, event_ids: Collection[UUID]) -> list[NotificationView]:
+    rows = await session.execute(select(*_VISIBLE).where(ledger.c.event_id.in_(event_ids)).order_by(ledger.c.id))
+    return [_view(row) for row in rows.mappings()]
+
+
+class LedgerCounts(msgspec.Struct, frozen=True):
+    states: dict[State, int]
+    oldest_unsettled_seconds: float | None
+
+
+async def counts(session: AsyncSession) -> LedgerCounts:
+    rows = await session.execute(select(ledger.c.state, func.count()).group_by(ledger.c.state))
+    counted: dict[str, int] = dict(tuple(row) for row in rows)
+    age = func.extract("epoch", func.clock_timestamp() - func.min(ledger.c.created_at)).cast(Double)
+    oldest = await session.execute(
+        select(age).where(ledger.c.state.in_((State.PENDING, State.SENDING, State.IN_DOUBT)))
+    )
+    return LedgerCounts({state: counted.get(state, 0) for state in State}, oldest.scalar_one())
 
 
 async def one(session: AsyncSession, notification_id: UUID) -> NotificationView | None:

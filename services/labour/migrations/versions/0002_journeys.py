@@ -1,0 +1,10 @@
+"""Outbox rows and claims tell the journey of their event."""
+
+from messaging.schema import add_journeys_v2
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    add_journeys_v2()
