@@ -37,6 +37,22 @@ async def test_an_event_is_granted_once_held_meanwhile_and_completed_for_ever(la
         assert await claim_one(other, event_id) is Claim.ALREADY_COMPLETED
 
 
+async def test_deliveries_that_find_it_done_are_counted_beside_the_message_that_had_the_effect(
+    labour_engine: AsyncEngine,
+) -> None:
+    event_id = uuid7()
+    for message_id in ("first", "second", "third"):
+        async with AsyncSession(labour_engine) as session:
+            await claims.claim(session, "tests", [event_id], {event_id: message_id})
+            await claims.complete(session, "tests", [event_id])
+            await session.commit()
+
+    async with AsyncSession(labour_engine) as session:
+        [row] = await claims.rows(session, [event_id])
+        assert (row.message_id, row.deliveries) == ("first", 3)
+        assert await claims.counts(session) == claims.ClaimCounts(completed=1, repeats=2)
+
+
 async def test_two_consumers_each_have_their_own_claim(labour_engine: AsyncEngine) -> None:
     event_id = uuid7()
     async with AsyncSession(labour_engine) as one, AsyncSession(labour_engine) as other:

@@ -115,6 +115,18 @@ async def _all_published(engine: AsyncEngine) -> bool:
     return all(published for _, _, published, _, _ in await outbox_state(engine))
 
 
+async def test_a_published_row_knows_the_message_that_it_became(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
+) -> None:
+    await emit(labour_units, *(Happened(f"a{number}", number) for number in range(5)))
+
+    await Relay(labour_engine, bus, lanes=64).run_once()
+
+    rows = {str(row.event_id): row.message_id for row in await _rows(labour_units, parked=False)}
+    messages = [message for topic in TOPICS for message in await pull_all(bus, f"tests.{topic}")]
+    assert rows == {message.attributes["ce-id"]: message.message_id for message in messages}
+
+
 async def test_a_pass_is_one_call_per_topic(labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub) -> None:
     calls = []
 

@@ -262,16 +262,38 @@ async def test_readiness_follows_the_database_and_a_request_meanwhile_is_told_to
     await plan(labour_client)
 
 
-async def test_the_trace_of_a_request_reaches_the_outbox(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
+async def test_an_event_tells_which_request_it_came_from_and_what_it_made_of_the_labour(
+    labour_client: httpx.AsyncClient,
 ) -> None:
     trace_id = "a" * 32
     labour = await plan(labour_client)
+    said = {"traceparent": f"00-{trace_id}-{'b' * 16}-01", "Idempotency-Key": '"one-tap"', "X-Phone": "+12025550123"}
+    begun = (await labour_client.put(f"{labour}/begin", headers=said)).json()
 
-    await labour_client.put(f"{labour}/begin", headers={"traceparent": f"00-{trace_id}-{'b' * 16}-01"})
+    operator = {"Authorization": "Bearer local-operations"}
+    newest = await labour_client.get("/operations/outbox", params={"newest": True, "limit": 1}, headers=operator)
 
-    async with labour_engine.connect() as connection:
-        row = await connection.execute(
-            text("SELECT attributes->>'ce-traceparent' FROM outbox WHERE topic = 'labour.begun'")
-        )
-        assert row.scalar_one().split("-")[1] == trace_id
+    [row] = newest.json()["items"]
+    assert row["type"] == "labour.begun"
+    assert row["traceparent"].split("-")[1] == trace_id
+    assert row["aggregate_version"] == begun["version"] == 2
+    assert {name: row["request"][name] for name in ("method", "path", "idempotency_key")} == {
+        "method": "PUT",
+        "path": labour + "/begin",
+        "idempotency_key": "one-tap",
+    }
+    same = await labour_client.get("/operations/outbox", params={"event_id": row["event_id"]}, headers=operator)
+    assert same.json()["items"] == [row]
+
+
+async def test_an_operator_sees_how_much_is_where(labour_client: httpx.AsyncClient, labour_engine: AsyncEngine) -> None:
+    await plan(labour_client)
+    async with labour_engine.begin() as connection:
+        await connection.execute(text("UPDATE outbox SET recorded_at = recorded_at - interval '1 hour'"))
+
+    shown = await labour_client.get("/operations/pipeline", headers={"Authorization": "Bearer local-operations"})
+
+    outbox = shown.json()["outbox"]
+    assert 3600 < outbox.pop("oldest_waiting_seconds") < 3700
+    assert outbox == {"recorded": 1, "published": 0, "waiting": 1, "parked": 0, "discarded": 0}
+    assert shown.json()["claims"] == {"completed": 0, "repeats": 0}
