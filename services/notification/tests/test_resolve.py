@@ -75,3 +75,17 @@ async def test_only_an_operator_may_decide(office: PostOffice, operations: Async
 
 async def test_nobody_can_decide_about_what_does_not_exist(operations: AsyncTestClient[Any]) -> None:
     assert (await resolve(operations, notification(), "sent")).status_code == 404
+
+
+async def test_an_operator_sees_how_many_messages_are_where_and_all_about_an_event(
+    office: PostOffice, operations: AsyncTestClient[Any]
+) -> None:
+    doubtful, waiting = await held(office), await office.post_one()
+
+    counts = (await operations.get("/operations/notifications/counts")).json()
+    about = (await operations.get("/operations/notifications", params={"event_id": str(waiting.event_id)})).json()
+
+    assert {state: count for state, count in counts["states"].items() if count} == {"IN_DOUBT": 1, "PENDING": 1}
+    assert counts["oldest_unsettled_seconds"] > 0
+    assert [(item["id"], item["state"]) for item in about["items"]] == [(str(waiting.id), "PENDING")]
+    assert doubtful.event_id != waiting.event_id
