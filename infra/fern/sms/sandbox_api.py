@@ -58,6 +58,16 @@ class Phones(Controller):
         """All that exist, newest first, whatever the faults hide from Twilio's API."""
         return {"items": [message.as_seen() for message in sandbox.store.newest(to, limit)]}
 
+    @get("/messages/by-sid")
+    async def list_by_sid(
+        self,
+        sandbox: NamedDependency[Sandbox],
+        after: FromQuery[str] = "",
+        limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 1000,
+    ) -> dict[str, object]:
+        """Every text to a phone, a page at a time, beginning after a sid: for those who count."""
+        return {"items": [message.as_seen() for message in sandbox.store.outbound_after(after, limit)]}
+
     @delete("/messages")
     async def clear_messages(self, sandbox: NamedDependency[Sandbox]) -> None:
         sandbox.store.clear_messages()

@@ -129,6 +129,11 @@ class Store:
             return self._messages("status <> ?", (LATE,), limit=limit)
         return self._messages("recipient = ? AND status <> ?", (recipient, LATE), limit=limit)
 
+    def outbound_after(self, sid: str, limit: int) -> list[Message]:
+        """In the order of their sids, so that all of them can be read a page at a time while new ones come."""
+        where = "sid > ? AND direction = 'outbound-api' AND status <> ?"
+        return self._messages(where, (sid, LATE), limit=limit, order="sid")
+
     def due(self, now: float, limit: int) -> list[Message]:
         return self._messages("step_at <= ?", (now,), limit=limit, order="step_at")
 
