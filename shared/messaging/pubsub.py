@@ -44,7 +44,9 @@ HEARTBEAT_SECONDS = 25.0
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A delivery. `delivery_attempt` is 0 when the subscription has no dead-letter policy."""
+    """A delivery. `delivery_attempt` is 0 when the subscription has no dead-letter policy; `published_at` is in seconds since
+    1970, or 0 if that is not known.
+    """
 
     subscription: str
     ack_id: str
@@ -52,6 +54,7 @@ class Message:
     data: bytes
     attributes: dict[str, str]
     delivery_attempt: int
+    published_at: float = 0.0
 
 
 class PubSub:
@@ -179,6 +182,7 @@ def _messages(subscription: str, answer: Any) -> list[Message]:
             received.message.data,
             dict(received.message.attributes),
             received.delivery_attempt,
+            received.message.publish_time.seconds + received.message.publish_time.nanos / 1e9,
         )
         for received in answer._pb.received_messages
     ]
