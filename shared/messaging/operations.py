@@ -82,14 +82,18 @@ class ClaimOperations(Controller):
 
 
 class Pipeline(msgspec.Struct, frozen=True):
+    """`topics` are the events that were recorded, by topic: who consumes which is known to the topology alone."""
+
     outbox: OutboxCounts
+    topics: dict[str, int]
     claims: ClaimCounts
 
 
 @get("/operations/pipeline", summary="How much is where: outbox and claims, counted", tags=["operations"])
 async def show_pipeline(units_of_work: NamedDependency[UnitsOfWork]) -> Pipeline:
     async with units_of_work() as uow:
-        return Pipeline(await outbox.counts(uow.session), await claims.counts(uow.session))
+        session = uow.session
+        return Pipeline(await outbox.counts(session), await outbox.count_topics(session), await claims.counts(session))
 
 
 def _found(row: OutboxRow | None, event_id: UUID) -> OutboxRow:

@@ -200,6 +200,12 @@ async def counts(session: AsyncSession) -> OutboxCounts:
     return OutboxCounts(**(await session.execute(_COUNT)).mappings().one())
 
 
+async def count_topics(session: AsyncSession) -> dict[str, int]:
+    """How many events were ever recorded for each topic."""
+    rows = await session.execute(select(outbox.c.topic, func.count()).group_by(outbox.c.topic))
+    return dict(tuple(row) for row in rows)
+
+
 async def retry(session: AsyncSession, event_id: UUID) -> OutboxRow | None:
     """Lets a pending row be tried at once, as if it had never failed. None if there is no such pending row."""
     return await _settle(session, event_id, attempts=0, next_attempt_at=None, parked_at=None, last_error=None)
