@@ -1,6 +1,7 @@
 """The HTTP side port: health, faults, and the keys that verify push tokens.
 
 GET    /               Ok
+GET    /backlog        every subscription, with what it has not acked and for how long
 GET    /faults         every fault, and whether it is on
 PUT    /faults/{name}  switch one on: {"rate": 0.5, "topic": "labour.begun"}
 DELETE /faults/{name}  switch one off
@@ -16,9 +17,11 @@ from typing import Any
 import uvicorn
 
 from fern.pubsub.broker import Broker
+from fern.pubsub.catalog import now
 from fern.pubsub.errors import PortInUse
 from fern.pubsub.faults import DESCRIPTIONS, BadFault, Fault, UnknownFault
 from fern.pubsub.push import Signer
+from fern.pubsub.subscription import Subscription
 
 
 class Answer:
@@ -27,6 +30,16 @@ class Answer:
         self.status = status
         self.body = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.content_type = content_type
+
+
+def _backlog(subscription: Subscription) -> dict[str, Any]:
+    oldest = subscription.oldest
+    return {
+        "subscription": subscription.name.rpartition("/")[2],
+        "topic": str(subscription.config.topic).rpartition("/")[2],
+        "unacked": subscription.unacked,
+        "oldest_seconds": None if oldest is None else (now() - oldest) / 1e6,
+    }
 
 
 def problem(status: int, title: str, detail: str) -> Answer:
@@ -83,6 +96,8 @@ class HttpPort:
                 return Answer(200, self._signer.discovery())
             case "GET", ["oauth2", "v3", "certs"]:
                 return Answer(200, self._signer.jwks())
+            case "GET", ["backlog"]:
+                return Answer(200, {"items": [_backlog(one) for one in self._broker.catalog.subscriptions.values()]})
             case "GET", ["faults"]:
                 return Answer(200, {"items": faults.listing()})
             case "PUT", ["faults", name]:

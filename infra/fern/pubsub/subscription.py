@@ -62,6 +62,13 @@ class Subscription:
     def unacked(self) -> int:
         return len(self.pending) + sum(len(run) for run in self._ready.runs())
 
+    @property
+    def oldest(self) -> int | None:
+        """When the oldest unacked message was published, in microseconds."""
+        batches = [delivery.message.batch for delivery in self.pending.values()]
+        batches += [run.batch for run in self._ready.runs()]
+        return min((batch.published_at for batch in batches), default=None)
+
     # ── messages come in ──
 
     def choose(self, batch: Batch) -> Batch | list[Message]:

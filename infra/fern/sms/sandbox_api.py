@@ -55,8 +55,9 @@ class Phones(Controller):
         to: FromQuery[str | None] = None,
         limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
     ) -> dict[str, object]:
-        """All that exist, newest first, whatever the faults hide from Twilio's API."""
-        return {"items": [message.as_seen() for message in sandbox.store.newest(to, limit)]}
+        """All that exist, newest first, whatever the faults hide from Twilio's API; and how many were ever sent to a phone."""
+        items = [message.as_seen() for message in sandbox.store.newest(to, limit)]
+        return {"items": items, "total": sandbox.store.count_sent()}
 
     @get("/messages/by-sid")
     async def list_by_sid(

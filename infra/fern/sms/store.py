@@ -129,6 +129,10 @@ class Store:
             return self._messages("status <> ?", (LATE,), limit=limit)
         return self._messages("recipient = ? AND status <> ?", (recipient, LATE), limit=limit)
 
+    def count_sent(self) -> int:
+        """Texts to phones, replies not counted."""
+        return int(self._scalar("SELECT count(*) FROM message WHERE direction <> 'inbound' AND status <> 'late'") or 0)
+
     def outbound_after(self, sid: str, limit: int) -> list[Message]:
         """In the order of their sids, so that all of them can be read a page at a time while new ones come."""
         where = "sid > ? AND direction = 'outbound-api' AND status <> ?"

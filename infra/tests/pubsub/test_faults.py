@@ -111,6 +111,21 @@ async def test_duplicate_delivers_a_copy_whose_ack_counts_for_both(ours: Bus, fa
     assert await ours.nothing(subscription)
 
 
+async def test_what_is_not_acked_is_counted_with_its_age(ours: Bus, emulator: Running) -> None:
+    topic, subscription = await ours.pair()
+    await ours.publish(topic, "acked", "held", "never looked at")
+    first, _ = await ours.pull(subscription, 2)
+    await ours.ack(subscription, first)
+
+    async with httpx.AsyncClient() as client:
+        items = (await client.get(f"{emulator.http_url}/backlog")).json()["items"]
+
+    [item] = [item for item in items if subscription.endswith(f"/{item['subscription']}")]
+    assert topic.endswith(f"/{item['topic']}")
+    assert item["unacked"] == 2
+    assert item["oldest_seconds"] >= 0
+
+
 async def test_exactly_once_and_ordering_keys_are_left_alone(ours: Bus, faults: Faults) -> None:
     topic = await ours.topic()
     once = await ours.subscription(topic, enable_exactly_once_delivery=True)

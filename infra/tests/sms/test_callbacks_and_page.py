@@ -248,7 +248,7 @@ async def test_clearing_removes_the_texts_and_what_would_be_told_of_them(
 
     assert (await api.delete("/sandbox/messages")).status_code == 204
 
-    assert (await api.get("/sandbox/messages")).json() == {"items": []}
+    assert (await api.get("/sandbox/messages")).json() == {"items": [], "total": 0}
     assert sms.sandbox.store.waiting_callbacks(limit=1) == []
 
 
@@ -257,7 +257,10 @@ async def test_the_sandbox_lists_newest_first_by_phone_and_limit(api: httpx.Asyn
         await twilio.messages.create_async(to=PHONE, from_=SENDER, body=f"text {number}")
     await twilio.messages.create_async(to="+447700900999", from_=SENDER, body="for another phone")
 
-    items = (await api.get("/sandbox/messages", params={"to": PHONE, "limit": 2})).json()["items"]
+    await api.post("/sandbox/inbound", json={"from": "+447700900999", "body": "a reply"})
 
-    assert [item["body"] for item in items] == ["text 2", "text 1"]
+    listed = (await api.get("/sandbox/messages", params={"to": PHONE, "limit": 2})).json()
+
+    assert [item["body"] for item in listed["items"]] == ["text 2", "text 1"]
+    assert listed["total"] == 4
     assert (await api.get("/sandbox/messages?limit=0")).status_code == 400
