@@ -1,4 +1,4 @@
-"""Up and down without Docker: postgres, then the bus and the SMS sandbox, then one-shot jobs, then the services."""
+"""Up and down without Docker: console and postgres, then the bus and the SMS sandbox, then one-shot jobs, then the services."""
 
 import asyncio
 import os
@@ -14,21 +14,22 @@ from fern import postgres
 from fern.errors import JobFailed
 from fern.runtime.checks import check_disk, check_ports, check_stale_processes, orphaned_processes
 from fern.runtime.health import wait_until_healthy
-from fern.runtime.processes import STAGES, Process, Stage, jobs, processes
+from fern.runtime.processes import STAGES, Process, Stage, console, jobs, processes
 from fern.runtime.progress import Progress
 from fern.runtime.supervisor import Supervisor
 from fern.settings import PROJECT_ROOT, Settings
 
-STAGE_TIMEOUT: dict[Stage, float] = {"database": 90.0, "backing": 60.0, "service": 90.0}
+STAGE_TIMEOUT: dict[Stage, float] = {"console": 60.0, "database": 90.0, "backing": 60.0, "service": 90.0}
 JOB_TIMEOUT = 120.0
 STOP_TIMEOUT = 12.0
 
 
 class EmbeddedRuntime:
-    def __init__(self, settings: Settings, progress: Progress) -> None:
+    def __init__(self, settings: Settings, progress: Progress, *, only_console: bool = False) -> None:
+        """Where all else runs in containers, only the console runs here: it must be able to kill them."""
         self._settings = settings
         self._progress = progress
-        self.processes = processes(settings)
+        self.processes = [console(settings)] if only_console else processes(settings)
         self.supervisor = Supervisor(settings, self.processes)
 
     def up(self) -> None:
@@ -43,19 +44,22 @@ class EmbeddedRuntime:
             with self._progress.step("postgres: new cluster"):
                 postgres.initialise(self._settings.postgres_data)
         postgres.initialise(self._settings.postgres_data)  # refuses the data of another major version
-        if not self.supervisor.is_running():
-            with self._progress.step("supervisor"):
-                self.supervisor.start_daemon()
-        self._start("database")
+        self._start("console", "database")
         self._start("backing")
         self._prepare()
         self._start("service")
 
+    def up_console(self) -> None:
+        self._start("console")
+
     def down(self) -> None:
+        """Also ends what another mode or version has left running under our supervisor."""
         if self.supervisor.daemon() is not None and self._answers():
+            known = self.supervisor.states().keys()
             for stage in reversed(STAGES):
-                with self._progress.step(f"stop {stage} processes"):
-                    self.supervisor.stop([process.name for process in self._of(stage)])
+                if names := [process.name for process in self._of(stage) if process.name in known]:
+                    with self._progress.step(f"stop {stage} processes"):
+                        self.supervisor.stop(names)
             with self._progress.step("stop supervisor"):
                 self.supervisor.shut_down()
         else:
@@ -63,21 +67,24 @@ class EmbeddedRuntime:
             self._settings.supervisor_socket.unlink(missing_ok=True)  # a killed supervisor leaves it
         self._settings.forget()
 
-    def _of(self, stage: Stage) -> list[Process]:
-        return [process for process in self.processes if process.stage == stage]
+    def _of(self, *stages: Stage) -> list[Process]:
+        return [process for process in self.processes if process.stage in stages]
 
-    def _start(self, stage: Stage) -> None:
+    def _start(self, *stages: Stage) -> None:
         started = time.monotonic()
+        if not self.supervisor.is_running():
+            with self._progress.step("supervisor"):
+                self.supervisor.start_daemon()
         states = self.supervisor.states()
-        for process in self._of(stage):
+        for process in self._of(*stages):
             if not states[process.name].is_up:
                 self.supervisor.start(process.name)
-        with self._progress.waiting(f"waiting for {stage} processes"):
+        with self._progress.waiting(f"waiting for {' and '.join(stages)} processes"):
             wait_until_healthy(
                 self.supervisor,
-                self._of(stage),
+                self._of(*stages),
                 self._settings,
-                STAGE_TIMEOUT[stage],
+                max(STAGE_TIMEOUT[stage] for stage in stages),
                 on_healthy=lambda process: self._progress.done(process.name, started),
             )
 

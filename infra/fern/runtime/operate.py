@@ -75,7 +75,7 @@ def status(as_json: bool) -> None:
     Exit code 0 if all are healthy, 15 if one is not, 19 if nothing runs.
     """
     settings = Settings.load()
-    rows = _docker_rows(settings) if settings.mode == "docker" else _embedded_rows(settings)
+    rows = processes_now(settings)
     if as_json:
         click.echo(json.dumps({"mode": settings.mode, "items": [asdict(row) for row in rows]}, indent=2))
     elif rows:
@@ -87,8 +87,14 @@ def status(as_json: bool) -> None:
     sys.exit(0 if all(row.health == "healthy" for row in rows) else NeverHealthy.exit_code)
 
 
-def _embedded_rows(settings: Settings) -> list[Row]:
-    runtime = EmbeddedRuntime(settings, Progress(make_console()))
+def processes_now(settings: Settings) -> list[Row]:
+    """None if nothing runs. With Docker, the console still runs beside the containers."""
+    in_docker = settings.mode == "docker"
+    return _host_rows(settings, only_console=in_docker) + (_docker_rows(settings) if in_docker else [])
+
+
+def _host_rows(settings: Settings, *, only_console: bool) -> list[Row]:
+    runtime = EmbeddedRuntime(settings, Progress(make_console()), only_console=only_console)
     if not runtime.supervisor.is_running():
         return []
     states = runtime.supervisor.states()
@@ -202,16 +208,20 @@ def _print_line(name: str, line: str, *, alone: bool) -> None:
 @click.argument("process")
 def kill(process: str) -> None:
     """Kill a process the hard way (SIGKILL), to see the system survive it."""
-    settings = Settings.load()
-    if settings.mode == "docker":
-        docker.kill(settings, process)
-        return
+    click.echo(kill_process(Settings.load(), process))
+
+
+def kill_process(settings: Settings, name: str) -> str:
+    """What was done, in words."""
+    if settings.mode == "docker" and name != "console":
+        docker.kill(settings, name)
+        return f"killed {name}; the engine has started it again"
     runtime = EmbeddedRuntime(settings, Progress(make_console()))
     if not runtime.supervisor.is_running():
         raise NotRunning("nothing is running.", command="make up")
-    state = runtime.supervisor.states().get(process)
+    state = runtime.supervisor.states().get(name)
     if state is None or not state.pid:
         names = ", ".join(p.name for p in runtime.processes)
-        raise FernError(f"there is no running process {process}; there are {names}.", command="fern status")
+        raise FernError(f"there is no running process {name}; there are {names}.", command="fern status")
     os.kill(state.pid, signal.SIGKILL)
-    click.echo(f"killed {process} (pid {state.pid}); the supervisor starts it again")
+    return f"killed {name} (pid {state.pid}); the supervisor starts it again"

@@ -8,8 +8,8 @@ from typing import Literal
 from fern import postgres
 from fern.settings import Settings
 
-Stage = Literal["database", "backing", "service"]
-STAGES: tuple[Stage, ...] = ("database", "backing", "service")
+Stage = Literal["console", "database", "backing", "service"]
+STAGES: tuple[Stage, ...] = ("console", "database", "backing", "service")
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ def processes(settings: Settings) -> list[Process]:
     pubsub = (fern, "pubsub", "serve", "--port", ports["pubsub"], "--http-port", ports["pubsub-http"])
     sms = (fern, "sms", "serve", "--port", ports["sms-sandbox"])
     return [
+        console(settings),
         Process(
             "postgres",
             "database",
@@ -57,6 +58,12 @@ def processes(settings: Settings) -> list[Process]:
         _worker(settings, "notification-dispatcher"),
         _worker(settings, "notification-relay"),
     ]
+
+
+def console(settings: Settings) -> Process:
+    """First to start and last to stop, so that it can show all the others come and go; on the host in Docker mode, too."""
+    command = (str(Path(sys.executable).with_name("fern")), "console", "serve", "--port", str(settings.port("console")))
+    return Process("console", "console", command, health_url=settings.url("console") + "/health")
 
 
 def jobs() -> dict[str, list[str]]:

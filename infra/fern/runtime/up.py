@@ -60,12 +60,14 @@ def _up_embedded(settings: Settings, progress: Progress) -> None:
 
 
 def _up_in_docker(settings: Settings, progress: Progress) -> None:
-    embedded = EmbeddedRuntime(settings, progress)
-    if embedded.supervisor.is_running():
-        embedded.down()
+    everything = EmbeddedRuntime(settings, progress)
+    console = EmbeddedRuntime(settings, progress, only_console=True)
+    if console.supervisor.is_running() and not console.supervisor.is_current():
+        everything.down()
     if settings.mode is None:
-        check_ports(settings, embedded.supervisor)
+        check_ports(settings, everything.supervisor)
     settings.remember("docker")
+    console.up_console()
     docker.up(settings)
 
 
@@ -78,6 +80,7 @@ def _seed(settings: Settings) -> None:
 
 def _say_where_it_is(settings: Settings, console: Console, seconds: float) -> None:
     pages = {
+        "the console": settings.url("console"),
         "Labour API": settings.url("labour-api") + "/schema",
         "Notification API": settings.url("notification-api") + "/schema",
         "the phones": settings.url("sms-sandbox"),
@@ -85,4 +88,4 @@ def _say_where_it_is(settings: Settings, console: Console, seconds: float) -> No
     console.print(f"\n[bold]FernLabour is up[/] ({settings.mode}, {seconds:.1f} s)")
     for name, url in pages.items():
         console.print(f"  {name:<17} {url}")
-    console.print("\nNow watch one labour reach two phones:  [bold]make demo[/]")
+    console.print("\nOpen the console, or watch one labour reach two phones here:  [bold]make demo[/]")

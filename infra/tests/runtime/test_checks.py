@@ -5,6 +5,8 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -115,6 +117,23 @@ def test_status_in_docker_counts_a_finished_job_as_healthy(
     assert result.exit_code == 15
 
 
+def test_in_docker_the_console_runs_on_the_host_and_goes_down_with_the_rest(
+    settings: Settings, fake_docker: Callable[[str], None]
+) -> None:
+    fake_docker("exit 0")
+    try:
+        up = CliRunner().invoke(main, ["up", "--docker"])
+        assert (up.exit_code, "the demo data could not be written" in up.stderr) == (18, True)  # no container is real
+        assert httpx.get(settings.url("console") + "/health").is_success
+        [console] = json.loads(CliRunner().invoke(main, ["status", "--json"]).stdout)["items"]
+        assert (console["process"], console["health"]) == ("console", "healthy")
+    finally:
+        down = CliRunner().invoke(main, ["down"])
+
+    assert down.exit_code == 0
+    assert not psutil.pid_exists(console["pid"])
+
+
 def test_status_of_nothing_is_empty_and_says_so_in_its_code(settings: Settings) -> None:
     result = CliRunner().invoke(main, ["status", "--json"])
 
@@ -127,4 +146,4 @@ def test_every_error_has_a_code_of_its_own() -> None:
 
     codes = [kind.exit_code for kind in kinds]
 
-    assert sorted(codes) == [1, *range(10, 20)]
+    assert sorted(codes) == [1, *range(10, 22)]
