@@ -13,7 +13,7 @@ from labour import commands, queries, told
 from labour.auth import Caller
 from labour.model import UpdateKind
 from labour.once import Once, etag
-from labour.told import ToldView
+from labour.told import ToldRow, ToldView
 from labour.views import LabourPage, LabourView, SubscribedLabourView, UpdateView, show
 from messaging.unit_of_work import UnitsOfWork
 from messaging.web import Items
@@ -121,3 +121,9 @@ class LabourController(Controller):
     ) -> Items[ToldView]:
         async with units_of_work() as uow:
             return Items(await told.list_told(uow.session, labour_id, caller.id))
+
+
+@get("/operations/told", summary="What the service knows of the messages about a labour", tags=["operations"])
+async def show_told(units_of_work: NamedDependency[UnitsOfWork], labour_id: FromQuery[UUID]) -> Items[ToldRow]:
+    async with units_of_work() as uow:
+        return Items(await told.rows(uow.session, labour_id))

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from litestar import Litestar, Router
 from litestar.di import Provide
 
-from labour.api import LabourController
+from labour.api import LabourController, show_told
 from labour.auth import Tokens, provide_caller
 from labour.contractions_api import ContractionController
 from labour.limits import limit_changes
@@ -55,7 +55,8 @@ def build(settings: Settings) -> Litestar:
         ],
         guards=[limit_changes(limit, tokens)],
     )
-    operations = Router("/", route_handlers=OPERATIONS, guards=[operator_guard(settings.operations_token)])
+    guards = [operator_guard(settings.operations_token)]
+    operations = Router("/", route_handlers=[show_told, *OPERATIONS], guards=guards)
     return create_app(
         title="FernLabour: Labour",
         description="Plan a labour, say who shall be told, begin it, complete it.",

@@ -66,6 +66,19 @@ _SAVE = text(f"""
 """)  # noqa: S608
 
 
+class ToldRow(msgspec.Struct, frozen=True):
+    """For operators: the ids with which it can be followed, and no name. `event_id` is what the message was about."""
+
+    notification_id: UUID
+    labour_id: UUID
+    person_id: UUID
+    event_id: UUID
+    event_type: str
+    channel: str
+    news: News
+    at: datetime
+
+
 class ToldView(msgspec.Struct, frozen=True):
     person_id: UUID
     name: str
@@ -122,6 +135,15 @@ def create_consumer(units_of_work: UnitsOfWork, publisher: Publisher, wake: Call
         react=react_and_hint,
         publisher=publisher,
     )
+
+
+async def rows(session: AsyncSession, labour_id: UUID) -> list[ToldRow]:
+    """In the order in which the messages were made."""
+    visible = [told_table.c[name] for name in ToldRow.__struct_fields__]
+    found = await session.execute(
+        select(*visible).where(told_table.c.labour_id == labour_id).order_by(told_table.c.notification_id)
+    )
+    return [ToldRow(**{**row, "news": News(row["news"])}) for row in found.mappings()]
 
 
 async def list_told(session: AsyncSession, labour_id: UUID, caller: str) -> list[ToldView]:
