@@ -24,6 +24,7 @@ from sqlalchemy import (
     Uuid,
     func,
     insert,
+    literal_column,
     select,
     text,
     update,
@@ -68,7 +69,8 @@ outbox = Table(
 class OutboxRow:
     """What an operator sees of a row: never the payload, which holds personal data.
 
-    `request` is the call it came from; `message_id` the bus's own id of it, the last one if it was published more than once.
+    `request` is the call it came from; `message_id` the bus's own id of it, the last one if it was published more than once;
+    `cause_id` the event that it is news of, if it is news.
     """
 
     position: int
@@ -88,6 +90,7 @@ class OutboxRow:
     traceparent: str | None
     message_id: str | None
     replayed_at: datetime | None
+    cause_id: str | None
 
 
 _VISIBLE = (
@@ -108,6 +111,7 @@ _VISIBLE = (
     outbox.c.attributes["ce-traceparent"].astext.label("traceparent"),
     outbox.c.message_id,
     outbox.c.replayed_at,
+    literal_column("CASE WHEN payload IS JSON THEN CAST(payload AS jsonb) ->> 'cause_id' END", Text).label("cause_id"),
 )
 
 
