@@ -109,7 +109,8 @@ class Watch:
     async def _processes(self) -> None:
         async def look() -> Any:
             rows = await asyncio.to_thread(processes_now, self._settings)
-            return {"mode": self._settings.mode, "items": rows}
+            shown = ("process", "state", "health", "restarts")
+            return [{name: getattr(row, name) for name in shown} for row in rows]
 
         await self._see("processes", look)
 
@@ -153,7 +154,8 @@ class Watch:
     async def _sms(self) -> Any:
         faults = await self._get("sms-sandbox", "/faults")
         texts = await self._get("sms-sandbox", "/sandbox/messages", limit=TEXTS)
-        return {"faults": faults["items"], "texts": texts["items"], "total": texts["total"]}
+        url = self._settings.url("sms-sandbox")
+        return {"faults": faults["items"], "texts": texts["items"], "total": texts["total"], "url": url}
 
     async def _service(self, api: str) -> Any:
         if api == "notification-api":
