@@ -60,6 +60,10 @@ class Listener:
         await _keep_connected(self._url, f"{self._process}:listen", listen)
 
 
+# The last is what the driver says when the server's goodbye was read and the end of the connection was not yet.
+_LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
+
 async def _keep_connected(url: str, process: str, use: Callable[[asyncpg.Connection], Any]) -> None:
     backoff = Backoff(base=0.2, cap=5.0)
     while True:
@@ -71,7 +75,7 @@ async def _keep_connected(url: str, process: str, use: Callable[[asyncpg.Connect
             finally:
                 with contextlib.suppress(Exception):
                     connection.terminate()
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except _LOST as error:
             pause = backoff.next()
             log.warning(
                 "hint connection lost", connection=process, error=type(error).__name__, retry_in=round(pause, 2)

@@ -2,16 +2,18 @@
 
 import asyncio
 import random
+import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+import asyncpg
 import msgspec
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fern.postgres import TemporaryServer
-from messaging import outbox, relay
+from messaging import outbox, relay, settling
 from messaging.errors import BusUnavailable, PublishRejected
 from messaging.faults import FaultPoint
 from messaging.hints import Hinter, Listener
@@ -170,7 +172,7 @@ async def test_a_poison_row_is_parked_and_holds_up_its_own_key_only(
     assert "NOT_FOUND" in parked.last_error
 
 
-@pytest.mark.parametrize("settle", [outbox.retry, outbox.discard])
+@pytest.mark.parametrize("settle", [settling.retry, settling.discard])
 async def test_one_command_frees_the_key_of_a_parked_row(
     labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub, settle: Callable[..., Awaitable[object]]
 ) -> None:
@@ -185,7 +187,7 @@ async def test_one_command_frees_the_key_of_a_parked_row(
         await settle(uow.session, parked.event_id)
     done = await Relay(labour_engine, bus, lanes=64).run_once()
 
-    discarded = settle is outbox.discard
+    discarded = settle is settling.discard
     assert done.published == (1 if discarded else 2)
     assert [event.number for event in await everything_on_the_bus(bus)] == ([2] if discarded else [1, 2])
 
@@ -325,6 +327,42 @@ async def test_a_hint_after_the_commit_wakes_the_relay_long_before_it_would_poll
     await tasks[2]
     for task in tasks:
         task.cancel()
+
+
+async def test_hints_go_on_after_their_connection_was_cut_at_any_moment(
+    postgres: TemporaryServer, labour_url: str
+) -> None:
+    woken = asyncio.Event()
+    hinter = Hinter(labour_url, relay.CHANNEL, process="cut")
+    listener = Listener(labour_url, relay.CHANNEL, woken.set, process="whole")
+    tasks = [asyncio.create_task(task) for task in (hinter.run(), listener.run())]
+    await woken.wait()  # the first one says that the listener is connected
+
+    async def a_hint_arrives() -> bool:
+        hinter.hint()
+        return woken.is_set()
+
+    for turns in range(6):
+        await eventually(a_hint_arrives, f"a hint arrives on a new connection (after {turns} turns)")
+        woken.clear()
+        await woken.wait()  # for the last hint that was given: now the hinter has nothing to do
+        woken.clear()
+        cutting = threading.Thread(target=asyncio.run, args=[_cut(postgres, "cut:hint")])
+        cutting.start()
+        cutting.join()  # without a turn of our loop, on purpose: the server's goodbye is there, and nobody has read it
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    for task in tasks:
+        task.cancel()
+
+
+async def _cut(postgres: TemporaryServer, process: str) -> None:
+    admin = await asyncpg.connect(postgres.dsn())
+    await admin.fetch(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = $1", process
+    )
+    await admin.close()
 
 
 async def test_the_poll_finds_its_rows_through_the_partial_index(labour_engine: AsyncEngine) -> None:
