@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ class Fault:
 
     name: str
     provider: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # faults of the sandbox
-    crash: str = ""  # before the call, after the call, or before the last commit
+    crash: str = ""  # before-call, after-call, or before-commit (the last one)
     pause: bool = False  # the sender sleeps between its record and its call
     guarded: bool = True  # the sender looks at the clock before it calls
     remains: bool = False
@@ -34,12 +34,12 @@ class Fault:
 
 FAULTS = (
     Fault("nothing goes wrong"),
-    Fault("crash after the record, before the call", crash="before call"),
+    Fault("crash after the record, before the call", crash="before-call"),
     Fault("request lost", {"request-lost": {}}),
     Fault("reply lost", {"reply-lost": {}}),
     Fault("created, but answered 500", {"created-500": {}}),
-    Fault("crash after the reply", crash="after call"),
-    Fault("crash before the last commit", crash="before commit"),
+    Fault("crash after the reply", crash="after-call"),
+    Fault("crash before the last commit", crash="before-commit"),
     Fault("created late, within the quarantine", {"created-late": {"seconds": SOON}}),
     Fault("reply lost and list late, within the quarantine", {"list-lag": {"seconds": SOON}, "reply-lost": {}}),
     Fault("sender paused beyond lease and quarantine", pause=True),
@@ -67,16 +67,13 @@ class Misfortune:
     def guarded(self) -> bool:
         return self._fault.guarded
 
-    def may_crash(self, place: str) -> None:
-        if self._fault.crash != place:
-            return
-        phone = _phone.get()
-        if phone not in self._struck and self._draw(phone):
+    def may_crash(self, place: str, phone: str) -> None:
+        if self._fault.crash == place and phone not in self._struck and self._draw(phone):
             self._struck.add(phone)
             raise Crash
 
     async def may_crash_before_commit(self) -> None:
-        self.may_crash("before commit")
+        self.may_crash("before-commit", _phone.get())
 
     async def may_pause(self) -> None:
         """By number and not by phone: a dispatcher says that it has taken a message, not which."""
@@ -91,14 +88,14 @@ class Misfortune:
 class Wire(Twilio):
     """The real client, with a place to crash before and after each call."""
 
-    def __init__(self, url: str, misfortune: Misfortune, timeout: float) -> None:
+    def __init__(self, url: str, may_crash: Callable[[str, str], None], timeout: float) -> None:
         account = {"account_sid": "AC" + "0" * 32, "auth_token": "quest", "sender": "+15005550006"}
         super().__init__(**account, base_url=url, timeout=timeout)
-        self._misfortune = misfortune
+        self._may_crash = may_crash
 
     async def send(self, *, to: str, body: str, status_callback: str) -> SendOutcome:
         _phone.set(to)
-        self._misfortune.may_crash("before call")
+        self._may_crash("before-call", to)
         outcome = await super().send(to=to, body=body, status_callback=status_callback)
-        self._misfortune.may_crash("after call")
+        self._may_crash("after-call", to)
         return outcome

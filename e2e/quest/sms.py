@@ -77,7 +77,7 @@ async def trial(url: str, design: type[Design], fault: Fault, messages: int, see
             for name, parameters in fault.provider.items():
                 sms.sandbox.faults.set(name, {"rate": RATE, "seed": seed, **parameters})
             engine = create_engine(url, process=design.name, pool_size=2 * MOST)
-            wire = Wire(sms.url, misfortune, design.timeout)
+            wire = Wire(sms.url, misfortune.may_crash, design.timeout)
             try:
                 await design(engine, wire, misfortune).tell(everyone)
             finally:
