@@ -8,11 +8,12 @@ from fern.errors import FernError, NotRunning
 from fern.settings import OPERATIONS_TOKEN, Settings
 
 
-def call(api: str, method: str, path: str, **arguments: Any) -> Any:
-    """The answer's JSON. `api` is `labour-api` or `notification-api`."""
+def call(api: str, method: str, path: str, *, settings: Settings | None = None, **arguments: Any) -> Any:
+    """The answer's JSON. `api` is `labour-api` or `notification-api`, of the local system unless other settings are given."""
     headers = {"Authorization": f"Bearer {OPERATIONS_TOKEN}"}
+    url = (settings or Settings.load()).url(api) + path
     try:
-        answer = httpx.request(method, Settings.load().url(api) + path, headers=headers, timeout=10, **arguments)
+        answer = httpx.request(method, url, headers=headers, timeout=10, **arguments)
     except httpx.TransportError as error:
         raise NotRunning(f"{api} does not answer: {error}", command="fern up") from None
     if answer.is_error:
