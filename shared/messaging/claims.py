@@ -61,6 +61,13 @@ _RELEASE_CLAIMS = text("""
     WHERE consumer = :consumer AND event_id = ANY(CAST(:ids AS uuid[])) AND status = 'PROCESSING'
 """)
 
+_DISCARD = text("""
+    INSERT INTO processed_event (consumer, event_id, status, completed_at)
+    SELECT :consumer, event_id, 'DISCARDED', clock_timestamp() FROM unnest(CAST(:ids AS uuid[])) AS given_up (event_id)
+    ON CONFLICT (consumer, event_id) DO NOTHING
+    RETURNING event_id
+""")
+
 _SELECT_CLAIMS = text("""
     SELECT consumer, event_id, status, claimed_at, completed_at, message_id, deliveries FROM processed_event
     WHERE event_id = ANY(CAST(:ids AS uuid[])) ORDER BY claimed_at
@@ -98,6 +105,12 @@ async def complete(session: AsyncSession, consumer: str, event_ids: Collection[U
 async def release(session: AsyncSession, consumer: str, event_ids: Collection[UUID]) -> None:
     """For events that turned out to be too early: they must come again, so no row may stay."""
     await session.execute(_RELEASE_CLAIMS, {"consumer": consumer, "ids": list(event_ids)})
+
+
+async def discard(session: AsyncSession, consumer: str, event_ids: Collection[UUID]) -> list[UUID]:
+    """A person gives events up for this consumer: whoever brings one again finds it done. Returns those that were not done."""
+    given_up = await session.execute(_DISCARD, {"consumer": consumer, "ids": sorted(set(event_ids))})
+    return list(given_up.scalars())
 
 
 @dataclass(frozen=True, slots=True)

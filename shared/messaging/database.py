@@ -6,9 +6,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-# Connection trouble (08), shutting down or starting up (57P), too many connections (53300), deadlock and serialization (40):
-# nothing is wrong with the statement, the same one may succeed in a moment.
-_PASSING = ("08", "57P", "53300", "40")
+# Connection trouble (08), shutting down or starting up (57P), too many connections (53300), deadlock and serialization (40), a
+# lock that did not come free in time (55P03): nothing is wrong with the statement, the same one may succeed in a moment.
+_PASSING = ("08", "57P", "53300", "40", "55P03")
 
 
 def create_engine(url: str, *, process: str, pool_size: int = 10) -> AsyncEngine:

@@ -5,8 +5,8 @@ MessagingError
 │   ├── BusUnavailable        nobody answered, or too late: wait and try again, nothing is known to be wrong with us
 │   └── PublishRejected       the bus said no to this very message: trying again as it is will not help
 ├── Undecodable               a message that cannot become an event; `reason` is stable, `detail` is for people
-├── SettingsError             the environment is wrong; the process must not start
-└── RetentionTooShort         deduplication would forget events that a replay can bring back
+└── SettingsError             the environment is wrong; the process must not start
+    └── RetentionTooShort     deduplication would forget events that a replay can bring back
 """
 
 
@@ -36,5 +36,5 @@ class SettingsError(MessagingError):
     pass
 
 
-class RetentionTooShort(MessagingError):
+class RetentionTooShort(SettingsError):
     pass

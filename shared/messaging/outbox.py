@@ -27,7 +27,6 @@ from sqlalchemy import (
     literal_column,
     select,
     text,
-    update,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -93,7 +92,7 @@ class OutboxRow:
     cause_id: str | None
 
 
-_VISIBLE = (
+visible = (
     outbox.c.position,
     outbox.c.event_id,
     outbox.c.topic.label("type"),
@@ -163,7 +162,7 @@ async def rows(
     limit: int = 100,
 ) -> list[OutboxRow]:
     """Oldest first, unless the newest are wanted."""
-    statement = select(*_VISIBLE).order_by(outbox.c.position.desc() if newest else outbox.c.position).limit(limit)
+    statement = select(*visible).order_by(outbox.c.position.desc() if newest else outbox.c.position).limit(limit)
     if event_ids:
         statement = statement.where(outbox.c.event_id.in_(event_ids))
     if ordering_key is not None:
@@ -208,29 +207,3 @@ async def count_topics(session: AsyncSession) -> dict[str, int]:
     """How many events were ever recorded for each topic."""
     rows = await session.execute(select(outbox.c.topic, func.count()).group_by(outbox.c.topic))
     return dict(tuple(row) for row in rows)
-
-
-async def retry(session: AsyncSession, event_id: UUID) -> OutboxRow | None:
-    """Lets a pending row be tried at once, as if it had never failed. None if there is no such pending row."""
-    return await _settle(session, event_id, attempts=0, next_attempt_at=None, parked_at=None, last_error=None)
-
-
-async def discard(session: AsyncSession, event_id: UUID) -> OutboxRow | None:
-    """Gives a pending row up for good; it stays in the table, and its labour goes on. None if there is no such row."""
-    return await _settle(session, event_id, discarded_at=func.clock_timestamp())
-
-
-async def _settle(session: AsyncSession, event_id: UUID, **values: object) -> OutboxRow | None:
-    # The lane first, as the relay does: otherwise a relay could pass by this row while we hold it, and publish a later one.
-    await session.execute(
-        text("SELECT l.lane FROM outbox_lane l JOIN outbox o USING (lane) WHERE o.event_id = :id FOR UPDATE OF l"),
-        {"id": event_id},
-    )
-    row = await session.execute(
-        update(outbox)
-        .where(outbox.c.event_id == event_id, outbox.c.published_at.is_(None), outbox.c.discarded_at.is_(None))
-        .values(**values)
-        .returning(*_VISIBLE)
-    )
-    found = row.mappings().one_or_none()
-    return OutboxRow(**found) if found else None

@@ -2,7 +2,10 @@
 
 Claims are partitioned by the month in their event id (UUIDv7 begins with its time), so forgetting a month is dropping a table.
 Partitions are made ahead of time; a default partition takes whatever has none, so that a claim never fails for want of one.
-Published and discarded outbox rows are deleted in small batches.
+Published and discarded outbox rows are deleted in small batches, never one that is being replayed.
+
+Making or dropping a partition needs the claims' table alone for a moment. We wait for that `LOCK_SECONDS` at most, because
+every claim that comes meanwhile waits behind us; then we let them pass and try again, and in the end leave it to the next run.
 
 Refused (`RetentionTooShort`) when the deduplication memory would be shorter than the replay horizon: an event replayed after
 its claim is forgotten would have its effect a second time.
@@ -10,13 +13,17 @@ its claim is forgotten would have its effect a second time.
 
 import asyncio
 import calendar
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 from uuid import UUID
 
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from messaging.backoff import delay
 from messaging.database import is_passing
 from messaging.errors import RetentionTooShort
 from messaging.logs import get_logger
@@ -27,7 +34,24 @@ log = get_logger()
 MONTHS_AHEAD = 3
 INTERVAL = 3600.0  # seconds between runs
 BATCH = 1000  # rows deleted in one transaction
-_LOCK = "SELECT pg_try_advisory_xact_lock(hashtext('messaging.retention'))"
+LOCK_SECONDS = 0.2
+TRIES = 5
+LOCK_NOT_AVAILABLE = "55P03"
+
+_TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtext('messaging.retention'))")
+
+# Locked before they are deleted, so that a row which a replay has changed in the meantime is looked at again, and stays.
+_DELETE_OUTBOX = text("""
+    DELETE FROM outbox WHERE position IN (
+        SELECT position FROM outbox
+        WHERE recorded_at < :before AND (published_at < :before OR discarded_at < :before)
+        ORDER BY position LIMIT :batch FOR UPDATE SKIP LOCKED)
+""")
+
+_DELETE_CLAIMS = text("""
+    DELETE FROM processed_event_default WHERE (consumer, event_id) IN (
+        SELECT consumer, event_id FROM processed_event_default WHERE event_id < :first LIMIT :batch)
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +84,42 @@ def first_id(at: datetime) -> UUID:
 
 @dataclass(slots=True)
 class Report:
+    """`put_off` partitions could not be made or dropped now; with `more`, there is more to delete than was asked for."""
+
     partitions_made: int = 0
     partitions_dropped: int = 0
     rows_deleted: int = 0
+    put_off: int = 0
+    more: bool = False
+
+
+class Memory(Protocol):
+    """What every service's settings say about it."""
+
+    @property
+    def retention_days(self) -> int: ...
+    @property
+    def replay_horizon_days(self) -> int: ...
 
 
 class Retention:
     """`keep` is how long claims and published events are remembered; `replay_horizon` how far back anyone may replay."""
 
-    def __init__(self, engine: AsyncEngine, *, keep: timedelta, replay_horizon: timedelta) -> None:
+    def __init__(
+        self, engine: AsyncEngine, *, keep: timedelta, replay_horizon: timedelta, batch_size: int = BATCH
+    ) -> None:
         if keep < replay_horizon:
             raise RetentionTooShort(
                 f"retention of {keep.days} days is shorter than the replay horizon of {replay_horizon.days} days: "
                 f"set RETENTION_DAYS to {replay_horizon.days} or more"
             )
-        self._engine, self._keep = engine, keep
+        self._engine, self._keep, self._batch_size = engine, keep, batch_size
+        self.replay_horizon = replay_horizon
+
+    @classmethod
+    def of(cls, engine: AsyncEngine, settings: Memory) -> "Retention":
+        keep, horizon = timedelta(days=settings.retention_days), timedelta(days=settings.replay_horizon_days)
+        return cls(engine, keep=keep, replay_horizon=horizon)
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -85,6 +130,7 @@ class Retention:
                     partitions_made=report.partitions_made,
                     partitions_dropped=report.partitions_dropped,
                     rows_deleted=report.rows_deleted,
+                    put_off=report.put_off,
                 )
             except Exception as error:
                 if not is_passing(error):
@@ -92,65 +138,85 @@ class Retention:
                 log.warning("retention put off", error=type(error).__name__)
             await wait(stop, INTERVAL)
 
-    async def run_once(self, now: datetime) -> Report:
-        """Does nothing while another process is at it. Safe at any time, under load."""
-        report = Report()
-        async with self._engine.begin() as connection:
-            if not (await connection.execute(text(_LOCK))).scalar_one():
-                return report
-            report.partitions_made = await ensure_partitions(connection, now)
-            report.partitions_dropped = await self._drop_old_partitions(connection, now - self._keep)
-        report.rows_deleted = await self._delete_in_batches(now - self._keep)
+    async def run_once(self, now: datetime, *, batches: int | None = None) -> Report:
+        """All there is to do, or a slice of it: at most so many batches are deleted. Safe at any time, under load."""
+        report, before = Report(), now - self._keep
+        async with self._engine.connect() as connection:
+            missing, old = await _missing(connection, now), await _old(connection, before)
+        for month in missing:
+            if await self._alone(lambda connection: _make_partition(connection, month)):  # noqa: B023 (awaited here)
+                report.partitions_made += 1
+            else:
+                report.put_off += 1
+        for name in old:
+            if await self._alone(lambda connection: connection.execute(text(f"DROP TABLE IF EXISTS {name}"))):  # noqa: B023
+                report.partitions_dropped += 1
+            else:
+                report.put_off += 1
+        await self._delete_in_batches(report, before, batches)
         return report
 
-    async def _drop_old_partitions(self, connection: AsyncConnection, before: datetime) -> int:
-        """Only months that lie wholly before."""
-        dropped = 0
-        for name in sorted(await _partitions(connection)):
-            year, month = (int(part) for part in name.split("_")[2:])
-            if Month(year, month).next().start <= first_id(before):
-                await connection.execute(text(f"DROP TABLE {name}"))
-                dropped += 1
-        return dropped
+    async def _alone(self, change: Callable[[AsyncConnection], Awaitable[object]]) -> bool:
+        """Changes the partitions, in a transaction of its own. False if others kept us from it, or are at it themselves."""
+        for attempt in range(1, TRIES + 1):
+            try:
+                async with self._engine.begin() as connection:
+                    if not (await connection.execute(_TRY_LOCK)).scalar_one():
+                        return False
+                    await connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS * 1000:.0f}ms'"))
+                    await connection.execute(text("LOCK TABLE processed_event IN ACCESS EXCLUSIVE MODE"))
+                    await change(connection)
+                return True
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                    raise
+            await asyncio.sleep(delay(attempt, base=LOCK_SECONDS, cap=2.0))
+        return False
 
-    async def _delete_in_batches(self, before: datetime) -> int:
-        statements = (
-            """DELETE FROM outbox WHERE position IN (
-                SELECT position FROM outbox
-                WHERE recorded_at < :before AND (published_at < :before OR discarded_at < :before)
-                ORDER BY position LIMIT :batch)""",
-            """DELETE FROM processed_event_default WHERE (consumer, event_id) IN (
-                SELECT consumer, event_id FROM processed_event_default WHERE event_id < :first LIMIT :batch)""",
-        )
-        deleted = 0
-        for statement in statements:
+    async def _delete_in_batches(self, report: Report, before: datetime, batches: int | None) -> None:
+        full = 0
+        for statement in (_DELETE_OUTBOX, _DELETE_CLAIMS):
             while True:
                 async with self._engine.begin() as connection:
-                    result = await connection.execute(
-                        text(statement), {"before": before, "first": first_id(before), "batch": BATCH}
+                    deleted = await connection.execute(
+                        statement, {"before": before, "first": first_id(before), "batch": self._batch_size}
                     )
-                deleted += result.rowcount
-                if result.rowcount < BATCH:
+                report.rows_deleted += deleted.rowcount
+                if deleted.rowcount < self._batch_size:
                     break
-        return deleted
+                full += 1
+                if full == batches:
+                    report.more = True
+                    return
 
 
-async def ensure_partitions(connection: AsyncConnection, now: datetime) -> int:
+async def ensure_partitions(connection: AsyncConnection, now: datetime) -> None:
     """This month's partition and the next `MONTHS_AHEAD`, with what may lie in the default partition moved into them."""
-    existing = await _partitions(connection)
-    made, month = 0, Month.of(now)
-    for _ in range(MONTHS_AHEAD + 1):
-        if month.name not in existing:
-            await _make_partition(connection, month)
-            made += 1
-        month = month.next()
-    return made
+    for month in await _missing(connection, now):
+        await connection.execute(text("LOCK TABLE processed_event IN ACCESS EXCLUSIVE MODE"))
+        await _make_partition(connection, month)
+
+
+async def _missing(connection: AsyncConnection, now: datetime) -> list[Month]:
+    existing, months = await _partitions(connection), [Month.of(now)]
+    while len(months) <= MONTHS_AHEAD:
+        months.append(months[-1].next())
+    return [month for month in months if month.name not in existing]
+
+
+async def _old(connection: AsyncConnection, before: datetime) -> list[str]:
+    """Only months that lie wholly before."""
+
+    def end(name: str) -> UUID:
+        year, month = (int(part) for part in name.split("_")[2:])
+        return Month(year, month).next().start
+
+    return sorted(name for name in await _partitions(connection) if end(name) <= first_id(before))
 
 
 async def _make_partition(connection: AsyncConnection, month: Month) -> None:
     bounds = {"low": month.start, "high": month.next().start}
-    # Attaching locks out claims for the moment it takes to move what fell into the default partition, normally nothing.
-    await connection.execute(text("LOCK TABLE processed_event IN ACCESS EXCLUSIVE MODE"))
+    # Claims wait for as long as it takes to move what fell into the default partition, normally nothing.
     await connection.execute(text(f"CREATE TABLE {month.name} (LIKE processed_event INCLUDING ALL)"))
     await connection.execute(
         text(f"""

@@ -54,7 +54,9 @@ def create_claims_v1() -> None:
 
 
 def add_journeys_v2() -> None:
-    """What tells the journey of an event: the request that caused it, the bus's id of it, how often it was delivered."""
+    """What tells the journey of an event: the request that caused it, the bus's id of it, how often it was delivered; and that
+    a person has given it up for a consumer.
+    """
     op.execute("""
         ALTER TABLE outbox
             ADD COLUMN aggregate_version integer,
@@ -65,7 +67,9 @@ def add_journeys_v2() -> None:
     op.execute("""
         ALTER TABLE processed_event
             ADD COLUMN message_id text,
-            ADD COLUMN deliveries integer NOT NULL DEFAULT 1
+            ADD COLUMN deliveries integer NOT NULL DEFAULT 1,
+            DROP CONSTRAINT processed_event_status_check,
+            ADD CONSTRAINT processed_event_status_check CHECK (status IN ('PROCESSING', 'COMPLETED', 'DISCARDED'))
     """)
 
 

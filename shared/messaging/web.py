@@ -28,6 +28,7 @@ from sqlalchemy.exc import TimeoutError as PoolExhausted
 
 from messaging import trace
 from messaging.database import is_passing
+from messaging.errors import RetentionTooShort
 from messaging.logs import get_logger
 
 log = get_logger()
@@ -147,6 +148,7 @@ def create_app(
         asyncpg.PostgresError: _from_database,
         PoolExhausted: _from_database,
         OSError: _unavailable,
+        RetentionTooShort: lambda error: Problem(409, "retention-too-short", f"Refused: {error}."),
         Exception: _from_bug,
         **problems,
     }

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Protocol
 
 from messaging.consumer import Consumer
@@ -14,13 +13,13 @@ from messaging.logs import get_logger
 from messaging.process import until_ready
 from messaging.pubsub import PubSub
 from messaging.relay import CHANNEL, Relay
-from messaging.retention import Retention
+from messaging.retention import Memory, Retention
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 
 log = get_logger()
 
 
-class RelaySettings(Protocol):
+class RelaySettings(Memory, Protocol):
     """What every service's settings have for its relay."""
 
     @property
@@ -29,19 +28,11 @@ class RelaySettings(Protocol):
     def project_id(self) -> str: ...
     @property
     def relay_poll_seconds(self) -> float: ...
-    @property
-    def retention_days(self) -> int: ...
-    @property
-    def replay_horizon_days(self) -> int: ...
 
 
 async def run_relay(stop: asyncio.Event, *, name: str, settings: RelaySettings) -> None:
     engine = create_engine(settings.database_url, process=name, pool_size=4)
-    retention = Retention(
-        engine,
-        keep=timedelta(days=settings.retention_days),
-        replay_horizon=timedelta(days=settings.replay_horizon_days),
-    )
+    retention = Retention.of(engine, settings)
     bus = PubSub(settings.project_id)
     relay = Relay(engine, bus, poll_interval=settings.relay_poll_seconds)
     listener = Listener(settings.database_url, CHANNEL, relay.wake, process=name)

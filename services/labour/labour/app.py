@@ -20,6 +20,7 @@ from messaging.database import create_engine, ping
 from messaging.hints import Hinter, Listener
 from messaging.operations import OPERATIONS, operator_guard
 from messaging.rate_limit import RateLimit
+from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork
 from messaging.web import create_app
 
@@ -64,6 +65,7 @@ def build(settings: Settings) -> Litestar:
         problems=PROBLEMS,
         dependencies={
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
+            "retention": Provide(lambda: Retention.of(engine, settings), sync_to_thread=False),
             "once": Provide(provide_once),
             "caller": Provide(provide_caller),
             "tokens": Provide(lambda: tokens, sync_to_thread=False),

@@ -11,6 +11,7 @@ from messaging.database import create_engine, ping
 from messaging.hints import Hinter
 from messaging.operations import OPERATIONS, operator_guard
 from messaging.pubsub import PubSub
+from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork
 from messaging.web import create_app
 from notification import ledger
@@ -56,6 +57,7 @@ def build(settings: Settings) -> Litestar:
         problems={},
         dependencies={
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
+            "retention": Provide(lambda: Retention.of(engine, settings), sync_to_thread=False),
             "settings": Provide(lambda: settings, sync_to_thread=False),
             "consumer": Provide(lambda: consumer, sync_to_thread=False),
             "push_verifier": Provide(lambda: verifier, sync_to_thread=False),
