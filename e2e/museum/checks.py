@@ -12,10 +12,8 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 from uuid import UUID
 
 import msgspec
@@ -24,14 +22,12 @@ from uuid_utils.compat import uuid7
 
 import contracts
 from contracts import Event, LabourCompleted, SubscriberAdded
-from e2e.museum.stage import Crash, Finding, Hold, Line, MakeConsumer, Stage, a_consumer, armed, die
+from e2e.museum.stage import Crash, Finding, Hold, Line, MakeConsumer, Stage, armed, die
 from fern.settings import PROJECT_ROOT
-from messaging import claims, consumer, relay, unit_of_work
+from messaging import consumer, relay, unit_of_work
 from messaging.consumer import Consumer, React, Verdict, decoder
-from messaging.database import create_engine
 from messaging.errors import RetentionTooShort
-from messaging.logs import configure
-from messaging.pubsub import Message, PubSub
+from messaging.pubsub import Message
 from messaging.relay import Relay
 from messaging.retention import Retention
 from notification.reactions import TOPICS
@@ -179,7 +175,7 @@ async def two_processes_want_the_same_event(stage: Stage, part: LockKey) -> list
         for process in (frozen, well):
             with suppress(ProcessLookupError):
                 process.kill()
-            await process.communicate()
+            await process.wait()
     await stage.settle(batch, verdicts)
     await stage.end_lease(message)
     await stage.deliver_all(to=stage.consumer())
@@ -190,7 +186,7 @@ async def two_processes_want_the_same_event(stage: Stage, part: LockKey) -> list
 
 async def _start(stage: Stage, lock_key: LockKey, name: str, hash_seed: str) -> Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from e2e.museum.checks import be_a_consumer; be_a_consumer()"),
+        *(sys.executable, "-c", "from e2e.museum.stage import be_a_consumer; be_a_consumer()"),
         *(stage.notification_url, f"{lock_key.__module__}:{lock_key.__name__}", name),
         cwd=PROJECT_ROOT,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
@@ -216,29 +212,6 @@ async def _is_held_up(stage: Stage, name: str, *, until: asyncio.Task[bytes]) ->
                 return True
         await asyncio.sleep(0.01)
     return False
-
-
-def be_a_consumer() -> None:
-    """What runs in each process: reads a batch, handles it, and says the verdicts. The frozen one stops when it has its claim."""
-    url, part, name = sys.argv[1:]
-    configure(name, "CRITICAL")  # what is said on stdout is for whoever started us
-    module, _, function = part.partition(":")
-
-    async def freeze() -> None:
-        sys.stdout.write("frozen\n")
-        sys.stdout.flush()
-        await asyncio.Event().wait()
-
-    async def consume() -> None:
-        engine = create_engine(url, process=name)
-        one = a_consumer(Consumer, engine, PubSub("nowhere"))
-        verdicts = await one.handle(msgspec.json.decode(sys.stdin.readline(), type=list[Message]))
-        sys.stdout.write(" ".join(verdict.value for verdict in verdicts) + "\n")
-
-    if name == "frozen":
-        consumer.AFTER_CLAIM.arm(freeze)
-    with patch.object(claims, "lock_key", getattr(import_module(module), function)):
-        asyncio.run(consume())
 
 
 # ── the scene of the sender ──

@@ -1,12 +1,15 @@
 """The stage: a real PostgreSQL, a real bus, and all that a scene needs and that is not itself on trial."""
 
 import asyncio
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import pairwise
 from typing import Any, Literal
+from unittest.mock import patch
 from uuid import UUID
 
 import msgspec
@@ -14,9 +17,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fern.pubsub.broker import Broker
-from messaging.consumer import Consumer, Received, Verdict
+from messaging import claims
+from messaging.consumer import AFTER_CLAIM, Consumer, Received, Verdict
+from messaging.database import create_engine
 from messaging.envelope import Envelope
 from messaging.faults import FaultPoint
+from messaging.logs import configure
 from messaging.pubsub import Message, PubSub
 from messaging.relay import Outgoing, Publisher, Relay
 from messaging.unit_of_work import UnitOfWork
@@ -206,3 +212,27 @@ class Line:
     async def publish(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
         await self._before()
         return await self._bus.publish(topic, messages)
+
+
+def be_a_consumer() -> None:
+    """The program of a consumer in a process of its own: reads a batch, handles it, says the verdicts. With the name "frozen" it
+    stops as soon as it has its claim.
+    """
+    url, lock_key, name = sys.argv[1:]
+    module, _, function = lock_key.partition(":")
+    configure(name, "CRITICAL")  # stdout is for the verdicts
+
+    async def freeze() -> None:
+        sys.stdout.write("frozen\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+    async def consume() -> None:
+        one = a_consumer(Consumer, create_engine(url, process=name), PubSub("nowhere"))
+        verdicts = await one.handle(msgspec.json.decode(sys.stdin.readline(), type=list[Message]))
+        sys.stdout.write(" ".join(verdict.value for verdict in verdicts) + "\n")
+
+    if name == "frozen":
+        AFTER_CLAIM.arm(freeze)
+    with patch.object(claims, "lock_key", getattr(import_module(module), function)):
+        asyncio.run(consume())
