@@ -18,7 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("fern.audit:audit_command", "Account for every event: committed = published = claimed = effects = SMS."),
     "trace": ("fern.journey:trace", "The whole journey of one event or labour, from the request to the SMS."),
     "outbox": ("fern.outbox:outbox", "Events that wait or are parked: list, retry, discard."),
-    "dlq": ("fern.dlq:dlq", "Messages that could not be handled: list, show, redrive, discard."),
+    "dlq": ("fern.dlq_commands:dlq", "Messages that could not be handled: list, show, redrive, discard."),
     "replay": ("fern.replay:replay", "Publish events again, by time, labour or type; first see what would happen."),
     "retention": ("fern.replay:retention", "Forget what is older than anyone may replay, in small steps."),
     "fault": ("fern.faults:fault", "Break the bus or the SMS sandbox on purpose, and mend them."),

@@ -1,22 +1,20 @@
-"""`fern dlq`: messages that no consumer could handle wait on the bus, in the subscription `<topic>.dlq`, for a person.
+"""Dead letters: messages that no consumer could handle wait on the bus, in the subscription `<topic>.dlq`, for a person.
 
 To look is to pull and not to ack. What was seen stays leased, so that it is seen once, until the look is over; then it is given
 back. While one look holds the messages, another sees none of them.
-
-An event is dead for one consumer. `redrive` publishes it to its topic again, where everyone who has handled it before ignores
-it; then it is acked, and a crash in between only doubles it. `discard` first leaves a claim with the status DISCARDED in the
-consumer's database, then acks: the event is given up for good, a replay does not bring it back, and the audit knows why it had
-no effect.
 """
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
+from fern.errors import NotRunning
+from fern.settings import PROJECT_ID, Settings
 from fern.topology import Declared
 from messaging.consumer import by_subscription
 from messaging.errors import BusUnavailable
@@ -55,8 +53,17 @@ class DeadLetter:
         )
 
     @property
-    def died_at(self) -> datetime:
-        return datetime.fromtimestamp(self.message.published_at, UTC)
+    def died_at(self) -> str:
+        return datetime.fromtimestamp(self.message.published_at, UTC).isoformat(timespec="seconds")
+
+    @property
+    def original(self) -> dict[str, str]:
+        """Its attributes before it died."""
+        return {
+            name: value
+            for name, value in self.message.attributes.items()
+            if not name.startswith((BY_US, BY_THE_BUS, "googclient_"))
+        }
 
 
 class Look:
@@ -84,7 +91,7 @@ class Look:
     ) -> None:
         self._extending.cancel()
         await asyncio.gather(self._extending, return_exceptions=True)
-        await self._modify_deadlines(0)
+        await self.hold(0)
 
     @property
     def is_full(self) -> bool:
@@ -113,9 +120,10 @@ class Look:
     async def _extend_leases(self) -> None:
         while True:
             await asyncio.sleep(LEASE_SECONDS / 3)
-            await self._modify_deadlines(LEASE_SECONDS)
+            await self.hold(LEASE_SECONDS)
 
-    async def _modify_deadlines(self, seconds: int) -> None:
+    async def hold(self, seconds: int) -> None:
+        """What was seen stays ours for so long, even if our loop does not turn meanwhile."""
         for subscription, held in self._held.items():
             if held:
                 with contextlib.suppress(BusUnavailable):  # then the leases run out by themselves
@@ -128,3 +136,20 @@ async def dead_letters(bus: PubSub, topics: Iterable[str] = ()) -> AsyncIterator
         async for batch in look.batches():
             for letter in batch:
                 yield letter
+
+
+@contextlib.asynccontextmanager
+async def open_bus() -> AsyncIterator[PubSub]:
+    """The bus of this machine's system; with PUBSUB_PROJECT_ID, that of a project."""
+    project = os.environ.get("PUBSUB_PROJECT_ID", PROJECT_ID)
+    if project == PROJECT_ID:
+        os.environ.setdefault("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{Settings.load().port('pubsub')}")
+    bus = PubSub(project)
+    try:
+        yield bus
+    except BusUnavailable as error:
+        missing = str(error).startswith("NOT_FOUND")
+        command = "fern topology apply" if missing else "fern status"
+        raise NotRunning(f"the bus does not let us look: {error}", command=command) from None
+    finally:
+        await bus.close()

@@ -22,20 +22,20 @@ def mask(text: str) -> str:
     return _PHONE.sub("[phone]", text)
 
 
-def _mask_value(value: Any) -> Any:
+def mask_value(value: Any) -> Any:
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, dict):
-        return {key: "[private]" if key in _PRIVATE_FIELDS else _mask_value(item) for key, item in value.items()}
+        return {key: "[private]" if key in _PRIVATE_FIELDS else mask_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_mask_value(item) for item in value]
+        return [mask_value(item) for item in value]
     if value is None or isinstance(value, bool | int | float):
         return value
     return mask(str(value))
 
 
 def _mask_everything(_: WrappedLogger, __: str, fields: EventDict) -> EventDict:
-    masked: EventDict = _mask_value(dict(fields))
+    masked: EventDict = mask_value(dict(fields))
     return masked
 
 
