@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from unittest.mock import patch
-from uuid import UUID, uuid4
+from uuid import UUID
 
-import asyncpg
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
+from conftest import fresh_database
 from e2e.quest.designs import NotAccepted
 from e2e.quest.misfortune import Crash, Wire
 from e2e.quest.pipelines import DualWrite, Parts, Process, mother
@@ -27,7 +27,7 @@ from e2e.quest.schedule import Bus, BusFaults, Case, RolledBack, Schedule, SmsFa
 from e2e.quest.sms import ignore_crashes
 from fern import sms
 from fern.errors import FernError
-from fern.postgres import TemporaryServer
+from fern.postgres import SERVICES, TemporaryServer
 from fern.pubsub import server as pubsub
 from fern.pubsub import wire
 from fern.pubsub.policy import complete_subscription
@@ -206,7 +206,11 @@ async def new_world(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fern-quest-")))
         provider = await stack.enter_async_context(sms.running(folder / "sms", pace=LONG))
         bus = await stack.enter_async_context(pubsub.running(folder / "bus"))
-        labour, notification = [await new_database(server, service) for service in ("labour", "notification")]
+        # A delivery may need two connections, and so does whoever looks for what is under way.
+        labour, notification = [
+            create_engine(await fresh_database(server, service), process="quest", pool_size=2 * AT_ONCE + 4)
+            for service in SERVICES
+        ]
         cases = await plan_labours(labour, notification, misfortunes)
         await create_topics(bus, cases)
 
@@ -220,17 +224,6 @@ async def new_world(
             stack.push_async_callback(close)
         await parts.bus.ping(f"{TOPIC}.{cases[0].labour_id}")
         yield World(parts, cases, schedule, bus, provider)
-
-
-async def new_database(server: TemporaryServer, service: str) -> AsyncEngine:
-    name = f"{service}_{uuid4().hex}"
-    admin = await asyncpg.connect(server.dsn())
-    try:
-        await admin.execute(f"CREATE DATABASE {name} TEMPLATE {service} OWNER {service}")
-    finally:
-        await admin.close()
-    # A delivery may need two connections, and whoever looks for what is under way needs one as well.
-    return create_engine(server.url(name, service), process="quest", pool_size=2 * AT_ONCE + 4)
 
 
 async def plan_labours(

@@ -6,8 +6,6 @@ texts that the phones got. Exit code 1 if our design lost or doubled a text unde
 
 import asyncio
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 from uuid_utils.compat import uuid7
 
+from conftest import migrate
 from e2e.quest.designs import CREATE_CLAIMS, DESIGNS, Design, LedgerAndAsking
 from e2e.quest.misfortune import FAULTS, QUARANTINE, RATE, Crash, Fault, Misfortune, Wire
 from fern.postgres import ensure_service_databases, temporary_server
 from fern.runtime.progress import make_console
-from fern.settings import PROJECT_ROOT
 from fern.sms import Address, running
 from messaging.database import connect_raw, create_engine
 from messaging.logs import configure
@@ -142,9 +140,7 @@ def run(messages: int, seed: int, progress: Callable[[str, float], None]) -> lis
     with tempfile.TemporaryDirectory(prefix="fern-quest-") as directory, temporary_server(Path(directory)) as server:
         asyncio.run(ensure_service_databases(server.dsn()))
         url = server.url("notification", "notification")
-        environment = {**os.environ, "FERN_MODE": "local", "NOTIFICATION_DATABASE_URL": url}
-        migrate = [sys.executable, "-m", "alembic", "-c", "services/notification/alembic.ini", "upgrade", "head"]
-        subprocess.run(migrate, cwd=PROJECT_ROOT, env=environment, check=True, timeout=120)
+        migrate("notification", url)
         with closing(asyncio.new_event_loop()) as loop:
             loop.set_exception_handler(ignore_crashes)
             return loop.run_until_complete(experiment(url, messages=messages, seed=seed, progress=progress))
