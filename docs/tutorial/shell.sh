@@ -1,0 +1,97 @@
+# Shortcuts for the tutorial. In the project's folder, in bash or zsh:  . docs/tutorial/shell.sh
+
+export PATH="$PWD/.venv/bin:$PATH"
+SCRATCH="${TMPDIR:-/tmp}/fern-tutorial"
+mkdir -p "$SCRATCH"
+
+# Where everything is, and all that the services are told, so that you can start one of them by hand.
+eval "$(python -c '
+from fern.postgres import binary
+from fern.settings import Settings
+here = Settings.load()
+for name, value in {
+    **here.environment(),
+    "LABOURS": here.url("labour-api") + "/api/v1/labours",
+    "OPERATIONS": here.url("notification-api") + "/operations",
+    "PHONES": here.url("sms-sandbox"),
+    "SPARE_PORT": here.port_base + 9,
+    "LOGS": here.logs,
+    "PSQL": binary("psql"),
+}.items():
+    print(f"export {name}=\"{value}\"")
+')"
+
+# psql as one of the services. It comes with the embedded PostgreSQL, and works for the one in Docker as well.
+labour_sql() { "$PSQL" "${LABOUR_DATABASE_URL/+asyncpg/}" -qX -P pager=off -P null=null "$@"; }
+notification_sql() { "$PSQL" "${NOTIFICATION_DATABASE_URL/+asyncpg/}" -qX -P pager=off -P null=null "$@"; }
+
+# plan Eve Grace Alan: you are Eve, you plan a labour, and Grace and Alan will be told. Sets MOTHER (what proves that you are
+# she), LABOUR (its URL) and ID. A mother has one unfinished labour at most, so each time it is another Eve.
+plan() {
+    MOTHER="Authorization: Bearer $(fern token "$1-$(date +%s)-$RANDOM")"
+    LABOUR=$LABOURS/$(curl -sS -H "$MOTHER" "$LABOURS" --json "{\"mother_name\": \"$1\"}" | cut -d'"' -f4)
+    ID=${LABOUR##*/}
+    PEOPLE="" SINCE=$(date -u +%Y-%m-%dT%H:%M:%S) NUMBER=$((RANDOM % 80))
+    shift
+    for person in "$@"; do subscribe "$person"; done
+}
+
+# subscribe Grace: she will be told, too. Her number is one of those that are kept free for fiction.
+subscribe() {
+    NUMBER=$((NUMBER + 1))
+    PEOPLE="$PEOPLE $1:$(printf '+120255501%02d' "$NUMBER")"
+    curl -sS -o /dev/null -H "$MOTHER" "$LABOUR/subscribers" --json "{\"name\": \"$1\", \"phone\": \"${PEOPLE##*:}\"}"
+}
+
+# event_of labour.begun: the id of that event of this labour.
+event_of() { labour_sql -Atc "SELECT event_id FROM outbox WHERE ordering_key = '$ID' AND topic = '$1'"; }
+
+# texts 2: waits until there are two texts on the phones of this labour, and shows all there are.
+texts() { eventually show_texts "$1" "$PHONES" "$SINCE" "$PEOPLE"; }
+show_texts() {
+    python -c '
+import json, sys, urllib.parse, urllib.request
+expected, phones, since, people = sys.argv[1:]
+lines = []
+for name, phone in sorted(person.split(":") for person in people.split()):
+    with urllib.request.urlopen(f"{phones}/sandbox/messages?to={urllib.parse.quote(phone)}") as answer:
+        items = [item for item in json.load(answer)["items"] if item["created_at"] > since]
+    lines += [name.ljust(6) + " " + item["body"] for item in reversed(items)]
+print(*lines, sep="\n") if len(lines) >= int(expected) else sys.exit(1)
+' "$@"
+}
+
+# logged labour-relay WORDS: waits until the log has a line with these words, and shows all such lines, shortened and counted.
+logged() { eventually show_log "$LOGS/$1.log" "$2"; }
+show_log() {
+    python -c '
+import collections, json, sys
+dull = ("event", "process", "level", "timestamp", "traceparent")
+lines = [json.loads(line) for line in open(sys.argv[1]) if line.startswith("{") and sys.argv[2] in line]
+short = [line["event"] + "".join(f"  {k}={v}" for k, v in line.items() if k not in dull) for line in lines]
+for line, count in collections.Counter(short).items():
+    print(f"{count} x {line}")
+sys.exit(not short)
+' "$@"
+}
+
+# freeze labour-relay, thaw labour-relay: stop a process in the middle of whatever it does, and let it go on.
+freeze() { kill -STOP "$(pid_of "$1")"; }
+thaw() { kill -CONT "$(pid_of "$1")"; }
+pid_of() {
+    fern status --json | python -c '
+import json, sys
+print(next(item["pid"] for item in json.load(sys.stdin)["items"] if item["process"] == sys.argv[1]))
+' "$1"
+}
+
+# eventually COMMAND: again and again until it succeeds, for half a minute at most.
+# holds notification_sql QUERY: whether the answer of the query is true.
+eventually() {
+    for _ in $(seq 150); do
+        if "$@" 2>/dev/null; then return; fi
+        sleep 0.2
+    done
+    "$@"
+}
+holds() { [ "$("$1" -Atc "$2")" = t ]; }
