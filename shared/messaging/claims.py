@@ -8,6 +8,7 @@ Both belong to the caller's transaction. A rollback, a lost connection or a cras
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,13 +43,14 @@ _TRY_LOCKS = text("""
     WHERE pg_try_advisory_xact_lock(key)
 """)
 
-# Whoever finds a row counts one more delivery, so that everyone can see how many were absorbed.
+# Whoever finds a row counts its deliveries, so that everyone can see how many were absorbed. One with more than ours is not new.
 _INSERT_CLAIMS = text("""
-    INSERT INTO processed_event (consumer, event_id, status, message_id)
-    SELECT :consumer, event_id, 'PROCESSING', message_id
-    FROM unnest(CAST(:ids AS uuid[]), CAST(:message_ids AS text[])) AS locked (event_id, message_id)
-    ON CONFLICT (consumer, event_id) DO UPDATE SET deliveries = processed_event.deliveries + 1
-    RETURNING event_id, deliveries = 1 AS is_first
+    INSERT INTO processed_event (consumer, event_id, status, message_id, deliveries)
+    SELECT :consumer, event_id, 'PROCESSING', message_id, copies
+    FROM unnest(CAST(:ids AS uuid[]), CAST(:message_ids AS text[]), CAST(:copies AS integer[]))
+        AS locked (event_id, message_id, copies)
+    ON CONFLICT (consumer, event_id) DO UPDATE SET deliveries = processed_event.deliveries + excluded.deliveries
+    RETURNING event_id, deliveries
 """)
 
 _COMPLETE_CLAIMS = text("""
@@ -82,13 +84,21 @@ def lock_key(consumer: str, event_id: UUID) -> int:
 async def claim(
     session: AsyncSession, consumer: str, event_ids: Collection[UUID], message_ids: Mapping[UUID, str] | None = None
 ) -> dict[UUID, Claim]:
-    """One answer for each event; the claims live and die with the caller's transaction. `message_ids` are kept with them."""
-    ids = list(dict.fromkeys(event_ids))
+    """One answer for each event; the claims live and die with the caller's transaction. `message_ids` are kept with them.
+
+    An id that is given more than once is counted as that many deliveries.
+    """
+    copies = Counter(event_ids)
+    ids = list(copies)
     keys = [lock_key(consumer, event_id) for event_id in ids]
     locked = list((await session.execute(_TRY_LOCKS, {"ids": ids, "keys": keys})).scalars())
-    messages = [(message_ids or {}).get(event_id) for event_id in locked]
-    rows = await session.execute(_INSERT_CLAIMS, {"consumer": consumer, "ids": locked, "message_ids": messages})
-    inserted = {event_id for event_id, is_first in rows if is_first}
+    columns = {
+        "ids": locked,
+        "message_ids": [(message_ids or {}).get(event_id) for event_id in locked],
+        "copies": [copies[event_id] for event_id in locked],
+    }
+    rows = await session.execute(_INSERT_CLAIMS, {"consumer": consumer, **columns})
+    inserted = {event_id for event_id, deliveries in rows if deliveries == copies[event_id]}
 
     def outcome(event_id: UUID) -> Claim:
         if event_id in inserted:

@@ -49,12 +49,13 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Received(Generic[E]):
-    """An event as a reaction sees it."""
+    """An event as a reaction sees it; `copies` is how often it is in the batch."""
 
     id: UUID
     envelope: Envelope
     event: E
     message_id: str = ""
+    copies: int = 1
 
 
 class React(Protocol[E]):
@@ -93,8 +94,9 @@ class Consumer(Generic[E]):
         for message in messages:
             try:
                 envelope = open_envelope(message.attributes, message.data)
-                events[envelope.id] = Received(envelope.id, envelope, self._decode(envelope), message.message_id)
-                deliveries[envelope.id].append(message)
+                event = self._decode(envelope)
+                (copies := deliveries[envelope.id]).append(message)
+                events[envelope.id] = Received(envelope.id, envelope, event, message.message_id, len(copies))
             except Undecodable as error:
                 verdicts[message.ack_id] = await self._dead_letter(message, error.reason, error.detail)
 
@@ -141,7 +143,8 @@ class Consumer(Generic[E]):
     async def _in_one_transaction(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict]:
         async with self._units_of_work() as uow:
             message_ids = {event.id: event.message_id for event in events}
-            claimed = await claims.claim(uow.session, self.name, message_ids.keys(), message_ids)
+            ids = [event.id for event in events for _ in range(event.copies)]
+            claimed = await claims.claim(uow.session, self.name, ids, message_ids)
             granted = [event for event in events if claimed[event.id] is Claim.GRANTED]
             await AFTER_CLAIM()
             early = frozenset(await self._react(uow, granted)) if granted else frozenset()
