@@ -154,8 +154,8 @@ async def an_event_is_replayed_in_time(stage: Stage, part: type[Retention]) -> l
 
 
 async def two_processes_want_the_same_event(stage: Stage, part: LockKey) -> list[Finding]:
-    """Two real processes, with different hash seeds. One has claimed event 1 and freezes. The other one gets event 1 again and,
-    in the same batch, event 2 of another labour.
+    """Two real processes, with different hash seeds. One has claimed event 1 and freezes until its lease runs out. The other one
+    gets event 1 again and, in the same batch, event 2 of another labour.
     """
     await stage.happen(1, labour="ada")
     await stage.publish_all()
@@ -164,7 +164,8 @@ async def two_processes_want_the_same_event(stage: Stage, part: LockKey) -> list
     try:
         assert await _ask(frozen, [message]) == b"frozen\n"
         await stage.happen(2, labour="bea")
-        await stage.replay()
+        await stage.publish_all()
+        await stage.end_lease(message)
         batch = await stage.pull(2)
 
         answer = asyncio.create_task(_ask(well, batch))
@@ -177,7 +178,6 @@ async def two_processes_want_the_same_event(stage: Stage, part: LockKey) -> list
                 process.kill()
             await process.wait()
     await stage.settle(batch, verdicts)
-    await stage.end_lease(message)
     await stage.deliver_all(to=stage.consumer())
 
     waited = Finding("held-up", "event 2", "waited for a consumer that was busy with event 1")
@@ -205,7 +205,10 @@ async def _ask(process: Process, batch: list[Message]) -> bytes:
 
 async def _is_held_up(stage: Stage, name: str, *, until: asyncio.Task[bytes]) -> bool:
     """Whether this process comes to wait for somebody's lock before it answers."""
-    waits = text("SELECT 1 FROM pg_stat_activity WHERE application_name = :name AND wait_event_type = 'Lock'")
+    waits = text("""
+        SELECT 1 FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = :name AND wait_event_type = 'Lock'
+    """)
     while not until.done():
         async with stage.notification.connect() as connection:
             if (await connection.execute(waits, {"name": name})).first():

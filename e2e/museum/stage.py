@@ -64,6 +64,14 @@ class Stage:
     def in_notification(self) -> UnitOfWork:
         return UnitOfWork(self.notification, source="notification", committed=lambda: None)
 
+    async def clear(self) -> None:
+        """For the next one to play the same scene."""
+        async with self.labour.begin() as labour, self.notification.begin() as notification:
+            await labour.execute(text("TRUNCATE outbox"))
+            await notification.execute(
+                text("TRUNCATE effect, processed_event, notification, roster, roster_member, outbox")
+            )
+
     async def happen(self, *numbers: int, labour: str = "ada") -> None:
         await emit(self.in_labour, *(Happened(labour, number) for number in numbers))
 
