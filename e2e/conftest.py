@@ -1,11 +1,20 @@
 import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conftest import fresh_database
 from e2e.world import World, a_world
 from fern.postgres import TemporaryServer
+from fern.settings import PROJECT_ROOT, Settings
+from tests.runtime.ports import free_port_base
 
 
 def databases(server: TemporaryServer) -> dict[str, str]:
@@ -26,3 +35,36 @@ def google_world(
     """The same on Google's emulator."""
     with a_world(tmp_path_factory.mktemp("google"), databases(postgres), google_bus) as world:
         yield world
+
+
+class Fern:
+    def __init__(self, home: str, port_base: int) -> None:
+        self.port_base = port_base
+        self.settings = Settings(port_base, Path(home))
+        self.environment = {**os.environ, "FERN_HOME": home, "FERN_PORT_BASE": str(port_base)}
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run([str(Path(sys.executable).with_name("fern")), *arguments])
+
+    def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, env=self.environment, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=240, check=False
+        )
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--json").stdout)
+
+
+@pytest.fixture(scope="session")
+def fern() -> Iterator[Fern]:
+    """The whole system as `make up` brings it up. Tests of xdist_group "up" share one, and leave it as they found it."""
+    # Not below pytest's own directory: that is closed to the user PostgreSQL runs as when we are root.
+    with tempfile.TemporaryDirectory(prefix="fern-up-") as home:
+        fern = Fern(home, free_port_base())
+        up = fern.run(["make", "up", "ARGS=--embedded"])
+        try:
+            assert up.returncode == 0, up.stdout + up.stderr
+            yield fern
+        finally:
+            down = fern.run(["make", "down"])
+            assert down.returncode == 0, down.stderr

@@ -1,52 +1,15 @@
 """The whole system as a new user meets it: the `fern` command, and the README word by word."""
 
-import json
-import os
 import re
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from e2e.conftest import Fern
 from fern.settings import DEFAULT_PORT_BASE, PROJECT_ROOT
-from tests.runtime.ports import free_port_base
 
 pytestmark = pytest.mark.xdist_group("up")  # one system for all of them
-
-
-class Fern:
-    def __init__(self, home: str, port_base: int) -> None:
-        self.port_base = port_base
-        self.environment = {**os.environ, "FERN_HOME": home, "FERN_PORT_BASE": str(port_base)}
-
-    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self.run([str(Path(sys.executable).with_name("fern")), *arguments])
-
-    def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command, env=self.environment, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=240, check=False
-        )
-
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self(*arguments, "--json").stdout)
-
-
-@pytest.fixture(scope="module")
-def fern() -> Iterator[Fern]:
-    # Not below pytest's own directory: that is closed to the user PostgreSQL runs as when we are root.
-    with tempfile.TemporaryDirectory(prefix="fern-up-") as home:
-        fern = Fern(home, free_port_base())
-        up = fern.run(["make", "up", "ARGS=--embedded"])
-        try:
-            assert up.returncode == 0, up.stdout + up.stderr
-            yield fern
-        finally:
-            down = fern.run(["make", "down"])
-            assert down.returncode == 0, down.stderr
 
 
 def test_after_up_every_process_is_healthy(fern: Fern) -> None:
