@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
+from uuid import UUID
 
 import click
 import httpx
@@ -26,6 +27,8 @@ from msgspec import Meta
 
 from fern.console.hands import Hands, Said
 from fern.console.watch import Board, Watch
+from fern.errors import FernError
+from fern.journey import journey
 from fern.settings import Settings
 from messaging.process import run
 from messaging.web import Problem, serve
@@ -89,6 +92,14 @@ async def live(state: State, board: NamedDependency[Board]) -> Stream:
     )
 
 
+@get("/api/journey/{event_id:uuid}")
+async def show_journey(settings: NamedDependency[Settings], event_id: FromPath[UUID]) -> dict[str, Any]:
+    try:
+        return (await asyncio.to_thread(journey, settings, str(event_id))).to_json()
+    except FernError as error:
+        raise Problem(503, "no-journey", error.message) from None
+
+
 class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rate: Annotated[float, Meta(ge=0, le=1)]
 
@@ -148,8 +159,9 @@ def create_app(settings: Settings, port: int) -> Litestar:
         await watching
 
     return Litestar(
-        [show_page, page_file, health, live, act, kill, set_fault, mend],
+        [show_page, page_file, health, live, show_journey, act, kill, set_fault, mend],
         dependencies={
+            "settings": Provide(lambda: settings, sync_to_thread=False),
             "board": Provide(lambda: board, sync_to_thread=False),
             "watch": Provide(lambda: watch, sync_to_thread=False),
             "hands": Provide(lambda: Hands(settings, http), sync_to_thread=False),

@@ -3,42 +3,54 @@ import { attribute, byId, clock, each, el, text } from "./dom.js";
 
 const NOTABLE = new Set(["labour.begun", "labour.announced", "labour.completed"]);
 const select = byId("event");
-let picked = null, drawn = "";
+let picked = null, shown = null, drawn = "";
 select.addEventListener("change", () => { picked = select.value; });
 
-export function drawEvents(labour, notification) {
+export function drawEvents(labour, notification, story) {
+  names = new Map((story?.data?.subscribers ?? []).map((one) => [one.id, one.name]));
   const events = [...(labour?.data?.events ?? []), ...(notification?.data?.events ?? [])].sort((a, b) => b.recorded_at.localeCompare(a.recorded_at));
   byId("journey").querySelector(".empty").hidden = events.length > 0;
   select.parentElement.hidden = !events.length;
   if (picked && !events.some((event) => event.event_id === picked)) picked = null;
   each(select, events, (event) => event.event_id, (event) => el("option", { value: event.event_id }),
     (option, event) => text(option, `${event.type} at ${clock(event.occurred_at)}`));
-  const shown = picked ?? (events.find((event) => NOTABLE.has(event.type)) ?? events[0])?.event_id;
-  if (shown && select.value !== shown) select.value = shown;
-  const now = JSON.stringify([shown, labour?.data?.claims, notification?.data?.claims, notification?.data?.ledger.states, events.find((event) => event.event_id === shown)]);
-  if (shown && now !== drawn) { drawn = now; drawJourney(); }
+  const follow = picked ?? (events.find((event) => NOTABLE.has(event.type)) ?? events[0])?.event_id;
+  if (follow && select.value !== follow) select.value = follow;
+  const now = JSON.stringify([follow, labour?.data?.claims, notification?.data?.claims, notification?.data?.ledger.states, events.find((event) => event.event_id === follow)]);
+  if (follow && now !== drawn) { drawn = now; drawJourney(); }
 }
 
-let asked = 0;
+let names = new Map(), asking = false, askAgain = false;
 export async function drawJourney() {
-  const mine = ++asked, section = byId("journey");
-  let steps;
+  if (asking) { askAgain = true; return; } // one question at a time, and the last one counts
+  asking = true;
+  const wanted = select.value;
+  attribute(byId("journey"), "data-stale", wanted === shown ? null : ""); // what is there is another's
   try {
-    const answer = await fetch(`/api/journey/${select.value}`);
+    const answer = await fetch(`/api/journey/${wanted}`);
     if (!answer.ok) throw new Error(answer.status);
-    ({ steps } = await answer.json());
+    drawHops((await answer.json()).steps);
+    shown = wanted;
+    attribute(byId("journey"), "data-stale", null);
   } catch {
-    attribute(section, "data-stale", "");
-    return;
+    attribute(byId("journey"), "data-stale", "");
+    drawn = ""; // so that the next news asks again
   }
-  if (mine !== asked) return; // a later one is on its way
-  attribute(section, "data-stale", null);
-  const began = steps.length ? Date.parse(steps[0].at) : 0;
-  each(section.querySelector(".hops"), steps.map((step, place) => ({ ...step, place })), ({ place, hop }) => `${place} ${hop}`,
-    () => el("li", {}, el("p", { class: "when" }), el("div", {}, el("b"), el("p", { class: "soft" }))),
-    (item, { hop, at, facts }) => {
-      text(item.firstElementChild, at ? `+${Math.max(0, Math.round(Date.parse(at) - began))} ms` : "");
-      text(item.lastElementChild.firstElementChild, hop);
-      text(item.lastElementChild.lastElementChild, Object.entries(facts ?? {}).filter(([, value]) => value !== null && value !== "").map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`).join(" · "));
+  asking = false;
+  if (askAgain) { askAgain = false; drawJourney(); }
+}
+
+function drawHops(steps) {
+  each(byId("journey").querySelector(".hops"), steps.map((step, place) => ({ ...step, key: `${place} ${step.hop}` })), (step) => step.key,
+    () => el("li", {}, el("p", { class: "when" }), el("p", {}, el("b"), " ", el("span", { class: "soft" }))),
+    (item, { hop, after_ms: after, facts }) => {
+      const [when, what] = item.children;
+      text(when, after === null ? "" : `+${Math.round(after).toLocaleString("en")} ms`);
+      text(what.firstElementChild, hop);
+      text(what.lastElementChild, Object.entries(facts).filter(([, value]) => value !== null).map(([name, value]) => `${name} ${shortly(value)}`.trim()).join(" · "));
     });
 }
+
+// Ids are long: people are shown by name, everything else by the end of its id.
+const ID = /[0-9a-f]{8}-[0-9a-f-]{20}([0-9a-f]{7})/g;
+const shortly = (value) => String(value).replace(ID, (id, end) => names.get(id) ?? `…${end}`);

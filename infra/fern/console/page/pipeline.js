@@ -30,6 +30,7 @@ const TILES = {
 
 function outbox({ recorded, published, waiting, parked, discarded, oldest_waiting_seconds: oldest }) {
   const facts = [`${published} of ${recorded} published`];
+  if (oldest > SLOW) facts.push(`oldest ${age(oldest)}`);
   if (discarded) facts.push(`${discarded} discarded`);
   if (parked) return { number: waiting + parked, words: "waiting", facts, state: "bad", why: `${parked} parked` };
   return { number: waiting, words: "waiting", facts, ...lateness(waiting, oldest) };
@@ -74,11 +75,11 @@ function makeTile(lane, tile) {
   const state = el("p"), number = el("b"), words = el("span"), facts = el("p", { class: "facts" }), flow = el("i", { class: "flow", "aria-hidden": "true" });
   const list = el("ul", { class: "processes" }), rows = {};
   for (const [name, verb] of Object.entries(tile.processes)) {
-    const health = el("span"), more = el("span", { class: "soft" }, verb);
+    const health = el("span"), again = el("span", { class: "soft", role: "img", hidden: true });
     const button = el("button", { type: "button", class: "kill", "aria-label": `Kill ${name}`,
       onclick: ({ currentTarget }) => ask(currentTarget, "POST", `/api/processes/${name}/kill`) }, "Kill");
-    list.append(el("li", {}, el("div", {}, el("b", {}, name), el("p", {}, health, " ", more)), button));
-    rows[name] = { verb, health, more };
+    list.append(el("li", {}, el("div", {}, el("b", {}, name), el("p", {}, health, " ", el("span", { class: "soft" }, verb), " ", again)), button));
+    rows[name] = { health, again };
   }
   const figure = el("div", { class: "figure" }, el("p", {}, number, " ", words), state);
   const node = el("article", { class: "tile" }, el("h4", {}, tile.name), el("p", { class: "soft" }, tile.lead), figure, facts, list, flow);
@@ -92,19 +93,17 @@ export function drawPipeline(parts) {
     const missing = tile.parts.map((name) => parts[name]).filter((part) => !part?.ok);
     const known = tile.parts.every((name) => parts[name]?.data);
     attribute(tile.node, "data-stale", missing.length && tile.parts.length ? "" : null);
-    let worst = "ok", why = "";
-    for (const [name, { verb, health, more }] of Object.entries(tile.rows)) {
+    let unwell = null;
+    for (const [name, { health, again }] of Object.entries(tile.rows)) {
       const [state, words] = parts.processes?.ok ? healthOf(processes.get(name)) : ["unknown", "not known"];
       mark(health, state, words);
-      text(more, [verb, restarts(processes.get(name))].filter(Boolean).join(", "));
-      if (state !== "ok" && worst !== "bad") [worst, why] = [state === "unknown" ? "wait" : state, `${name} ${words}`];
+      if (state !== "ok" && unwell?.[0] !== "bad") unwell = [state, `${name.split("-").at(-1)} ${words}`];
+      showRestarts(again, processes.get(name)?.restarts ?? 0);
     }
     const seen = known ? tile.see(Object.fromEntries(tile.parts.map((name) => [name, parts[name].data]))) : null;
-    if (missing.length) {
-      const since = missing[0]?.since;
-      mark(tile.state, "unknown", since ? `as of ${clock(since)}` : "not known");
-    } else if (worst === "bad" || !seen && worst !== "ok") mark(tile.state, worst, "down");
-    else mark(tile.state, seen?.state === "ok" && worst === "wait" ? "wait" : seen?.state ?? "ok", seen?.why ?? "fine");
+    if (missing.length) mark(tile.state, "unknown", missing[0]?.since ? `as of ${clock(missing[0].since)}` : "not known");
+    else if (unwell && seen?.state !== "bad") mark(tile.state, ...unwell);
+    else mark(tile.state, seen?.state ?? "ok", seen?.why ?? "fine");
     if (!seen) continue;
     text(tile.number, seen.number.toLocaleString("en"));
     text(tile.words, seen.words);
@@ -120,8 +119,11 @@ function healthOf(process) {
   return ["bad", process.health === process.state ? "down" : process.health];
 }
 
-function restarts(process) {
-  return process?.restarts ? `restarted ${process.restarts === 1 ? "once" : `${process.restarts} times`}` : "";
+function showRestarts(node, restarts) {
+  node.hidden = !restarts;
+  text(node, `↻${restarts}`);
+  attribute(node, "aria-label", `restarted ${restarts === 1 ? "once" : `${restarts} times`}`);
+  attribute(node, "title", node.getAttribute("aria-label"));
 }
 
 // A spark along the way whenever something has moved on. One at a time, and none for those who want it calm.
@@ -166,7 +168,7 @@ export function drawVerdict({ processes, account, bus, sms }) {
   const down = processes?.ok ? processes.data.filter((item) => item.health !== "healthy") : [];
   const faults = [bus, sms].flatMap((part) => (part?.ok ? part.data.faults : [])).filter((fault) => fault.active).length;
   const [state, words] = account?.ok && account.data.unexplained ? ["bad", `${account.data.unexplained} unexplained`]
-    : down.length ? ["bad", down.length === 1 ? `${down[0].process}: ${healthOf(down[0])[1]}` : `${down.length} processes are not well`]
+    : down.length ? [down.every((item) => healthOf(item)[0] === "wait") ? "wait" : "bad", down.length === 1 ? `${down[0].process}: ${healthOf(down[0])[1]}` : `${down.length} processes are not well`]
     : faults ? ["wait", `${count(faults, "fault")} on, on purpose`]
     : account?.ok && account.data.on_the_way ? ["ok", `${account.data.on_the_way} on the way`]
     : processes?.ok ? ["ok", "all is well"] : ["unknown", "not known"];
