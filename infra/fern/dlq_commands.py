@@ -8,6 +8,7 @@ no effect.
 
 import asyncio
 import contextlib
+import functools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -62,6 +63,7 @@ class Selection:
 def _selecting(command: Callable[..., None]) -> Callable[..., None]:
     """The options that choose dead letters, as one argument `selection`."""
 
+    @functools.wraps(command)
     def selected(
         event: UUID | None, reason: str | None, type: str | None, consumer: str | None, all: bool, **others: Any
     ) -> None:
@@ -74,7 +76,7 @@ def _selecting(command: Callable[..., None]) -> Callable[..., None]:
             raise FernError(f"there is no topic {type!r}.", command="fern topology show")
         command(selection, **others)
 
-    selected.__doc__ = command.__doc__
+    decorated: Callable[..., None] = selected
     for option in (
         click.option("--all", is_flag=True, help="Every dead letter."),
         click.option("--consumer", help="Those that this service could not handle."),
@@ -82,8 +84,8 @@ def _selecting(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--reason", help="Those that died of this."),
         click.option("--event", type=click.UUID, help="Those of this event."),
     ):
-        selected = option(selected)
-    return selected
+        decorated = option(decorated)
+    return decorated
 
 
 @click.group()
