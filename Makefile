@@ -55,7 +55,7 @@ quest: $(STAMP) ## the designs from naive to ours against the same faults; write
 	@$(BIN)/fern quest $(ARGS)
 
 test: check ## lint, types, import arrows and all tests
-	$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n 2 $(ARGS)
 
 check: $(STAMP) ## lint, types and import arrows only
 	$(BIN)/ruff check .

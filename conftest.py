@@ -1,4 +1,4 @@
-"""Fixtures for everyone: a real PostgreSQL with fresh, migrated databases, and a real bus."""
+"""Which process runs which tests, and fixtures for everyone: a real PostgreSQL with fresh databases, and a real bus."""
 
 import asyncio
 import os
@@ -12,6 +12,8 @@ import asyncpg
 import httpx
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from fern.postgres import TemporaryServer, ensure_service_databases, temporary_server
 from fern.pubsub import google
@@ -24,6 +26,35 @@ from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 from tests.support import served
 
 ROOT = Path(__file__).parent
+
+# Tests that share a running system: one process has them all, one after the other. All others go by file.
+GROUPS = {
+    **dict.fromkeys(("test_new_user", "test_console", "test_tutorial"), "what make up has started"),
+    **dict.fromkeys(
+        ("test_crashes", "test_journeys", "test_operations", "test_stopping", "test_trace", "test_sms_ledger"),
+        "a world",
+    ),
+}
+
+
+def group(nodeid: str) -> str:
+    file = nodeid.partition("::")[0]
+    return GROUPS.get(Path(file).stem, file)
+
+
+class Grouped(LoadScopeScheduling):  # type: ignore[misc]  # untyped
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Grouped:
+    config.option.loadscopereorder = False
+    return Grouped(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first."""
+    items.sort(key=lambda item: (group(item.nodeid) not in GROUPS.values(), not item.nodeid.startswith("e2e/")))
 
 
 @pytest.fixture(scope="session")
