@@ -1,10 +1,14 @@
 """The frame of every long-running process: logs, settings errors, signals, heartbeat, and a bounded, orderly stop.
 
+When asked to stop, a process finishes what it holds. What takes longer than `STOP_SECONDS` (a bus that hangs, a database that
+is away) is cancelled, which rolls it back: others find it as if it had never been begun.
+
 Environment: HEARTBEAT_FILE, touched every 2 s while the event loop turns; unset means no heartbeat.
 Exit codes: 0 stopped as asked; 1 crashed; 64 no such role (EX_USAGE); 78 the settings are wrong (EX_CONFIG).
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -18,6 +22,7 @@ from messaging.logs import configure, get_logger
 log = get_logger()
 
 HEARTBEAT_SECONDS = 2.0
+STOP_SECONDS = 9.0  # whoever asks us to stop waits ten, or a little longer, before it kills us
 
 Main = Callable[[asyncio.Event], Awaitable[None]]
 
@@ -48,10 +53,18 @@ async def _supervised(main: Main) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     heartbeat = asyncio.create_task(_heartbeat(), name="heartbeat")
+    working, asked = asyncio.ensure_future(main(stop)), asyncio.create_task(stop.wait(), name="stop")
     try:
-        await main(stop)
+        await asyncio.wait([working, asked], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([working], timeout=STOP_SECONDS)
+        if not working.done():
+            log.warning("stopping took too long, rolling back what is under way", seconds=STOP_SECONDS)
+            working.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
     finally:
         heartbeat.cancel()
+        asked.cancel()
 
 
 async def _heartbeat() -> None:

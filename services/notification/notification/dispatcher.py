@@ -56,6 +56,7 @@ class Dispatcher:
     in_flight       calls at the same time (50)
     per_second      calls a second, of this process (100)
     poll_interval   seconds between looks when nobody hints (1)
+    stop_limit      seconds for calls under way when asked to stop; what takes longer is in doubt at once (6)
     """
 
     def __init__(
@@ -69,10 +70,11 @@ class Dispatcher:
         in_flight: int = 50,
         per_second: float = 100.0,
         poll_interval: float = 1.0,
+        stop_limit: float = 6.0,
     ) -> None:
         self._units_of_work, self._provider, self._callback_url = units_of_work, provider, callback_url
         self._lease_seconds, self._call_within = lease_seconds, call_within
-        self._in_flight, self._poll_interval = in_flight, poll_interval
+        self._in_flight, self._poll_interval, self._stop_limit = in_flight, poll_interval, stop_limit
         self._rate = RateLimit(per_second)
         self._woken = asyncio.Event()
         self._trouble = Backoff(base=1.0, cap=60.0)
@@ -83,11 +85,11 @@ class Dispatcher:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`; then no new rows are taken, and calls under way are finished and recorded."""
-        calls = set[asyncio.Task[None]]()
+        calls = dict[asyncio.Task[None], Lease]()
         backoff = Backoff()
         while not stop.is_set():
             self._woken.clear()
-            calls = {call for call in calls if not call.done()}
+            calls = {call: lease for call, lease in calls.items() if not call.done()}
             try:
                 leases = await self.take(self._in_flight - len(calls))
                 backoff.reset()
@@ -98,12 +100,24 @@ class Dispatcher:
                 log.warning("database unavailable", error=type(error).__name__, retry_in=round(pause, 2))
                 await wait(stop, pause)
                 continue
-            calls |= {asyncio.create_task(self.send(lease)) for lease in leases}
+            calls |= {asyncio.create_task(self.send(lease)): lease for lease in leases}
             if not leases:
                 full = calls if len(calls) >= self._in_flight else ()
                 await wait_for_any(self._woken, stop, tasks=full, seconds=self._poll_interval)
         if calls:
-            await asyncio.wait(calls)
+            _, unfinished = await asyncio.wait(calls, timeout=self._stop_limit)
+            await asyncio.gather(*(self._break_off(call, calls[call]) for call in unfinished))
+
+    async def _break_off(self, call: asyncio.Task[None], lease: Lease) -> None:
+        """Nobody has to wait for the end of a lease to ask what became of it, unless the database is away, too."""
+        call.cancel()
+        await asyncio.wait([call])
+        try:
+            await self._record(lease, Unknown("the sender was stopped during the call"))
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            log.error("outcome not recorded", notification_id=str(lease.id), error=type(error).__name__)
 
     async def run_once(self) -> int:
         """Takes what is due, sends it, and returns how many rows that were."""

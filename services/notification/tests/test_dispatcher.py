@@ -150,6 +150,25 @@ async def test_calls_under_way_are_finished_before_it_stops(office: PostOffice) 
     assert await office.state(one.id) == "SENT"
 
 
+async def test_a_call_that_takes_too_long_is_in_doubt_as_soon_as_its_sender_has_stopped(office: PostOffice) -> None:
+    office.fault("slow", seconds=60)
+    one = await office.post_one()
+    stop = asyncio.Event()
+    running = asyncio.create_task(office.dispatcher(stop_limit=0.1, lease_seconds=120).run(stop))
+
+    async def texts() -> list[str]:
+        return office.texts(one)
+
+    await eventually(texts, lambda sids: len(sids) == 1)
+    stop.set()
+    await running
+
+    assert await office.state(one.id) == "IN_DOUBT"
+    await office.reconciler(quarantine=60).run_once()
+    assert await office.state(one.id) == "SENT"
+    assert len(office.texts(one)) == 1
+
+
 async def test_calls_a_second_are_limited(office: PostOffice) -> None:
     await office.post(*(notification(f"+1202555{number:04}") for number in range(100, 120)))
     sender, began, taken = office.dispatcher(per_second=10), time.monotonic(), 0
