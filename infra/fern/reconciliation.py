@@ -71,7 +71,7 @@ _LEDGER_DIFFERENCES = """
     SELECT event_id, person_id, due.event_id IS NOT NULL AS is_due,
         EXISTS (SELECT FROM processed_event p WHERE consumer = 'notification' AND p.event_id = found.event_id) AS is_claimed
     FROM due FULL JOIN found USING (event_id, person_id)
-    WHERE due.event_id IS NULL OR found.event_id IS NULL
+    WHERE found.event_id IS NULL OR (due.event_id IS NULL AND found.event_id > $6)
 """
 
 _NEWS_NOT_TOLD = """
@@ -142,7 +142,7 @@ async def reconcile_events(books: Books, source: str, taker: str) -> None:
         async with downstream.transaction(isolation="repeatable_read", readonly=True):
             completed = await _judge_claims(books, taker, events)
             judge_effects = _judge_ledger if taker == "notification" else _judge_told
-            broken = await judge_effects(books, completed, max(low, kept), high)
+            broken = await judge_effects(books, completed, low, high, kept)
             others = await downstream.fetch(_OTHER_CLAIMS, taker, max(low, kept), high, list(events))
         books.account.stages["effects"].due += len(completed)
         books.account.stages["effects"].done += len(completed) - len(broken)
@@ -235,7 +235,7 @@ async def _judge_claims_from_nowhere(books: Books, source: str, taker: str, even
             books.account.name("unexplained", event_id, "claimed", what, f"fern trace {event_id}")
 
 
-async def _judge_ledger(books: Books, events: list[Event], low: UUID, high: UUID) -> set[UUID]:
+async def _judge_ledger(books: Books, events: list[Event], low: UUID, high: UUID, kept: UUID) -> set[UUID]:
     """Which of these events do not have exactly the effect they should have on rosters and on the ledger."""
     database, account = books.databases["notification"], books.account
     changes = [event for event in events if event["topic"] in ROSTER_CHANGES]
@@ -245,7 +245,7 @@ async def _judge_ledger(books: Books, events: list[Event], low: UUID, high: UUID
     broken = _without_effect(books, unchanged, "This change of a roster is claimed, and the roster does not show it.")
     known = {event["event_id"] for event in notifying}
     facts = columns(notifying, "event_id", "labour_id", "roster_version")
-    for row in await database.fetch(_LEDGER_DIFFERENCES, *facts, low, high):
+    for row in await database.fetch(_LEDGER_DIFFERENCES, *facts, low, high, kept):
         event_id, person = row["event_id"], row["person_id"]
         if row["is_due"]:
             what = f"Person {person} was on the roster of this event, and the ledger has no message for them."
@@ -260,7 +260,7 @@ async def _judge_ledger(books: Books, events: list[Event], low: UUID, high: UUID
     return broken
 
 
-async def _judge_told(books: Books, events: list[Event], low: UUID, high: UUID) -> set[UUID]:
+async def _judge_told(books: Books, events: list[Event], *_: UUID) -> set[UUID]:
     news = [{**event, "rank": NEWS_RANKS[event["topic"]]} for event in events]
     facts = columns(news, "event_id", "notification_id", "rank")
     untold = await books.databases["labour"].fetch(_NEWS_NOT_TOLD, *facts)

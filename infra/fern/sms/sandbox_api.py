@@ -66,8 +66,9 @@ class Phones(Controller):
         after: FromQuery[str] = "",
         limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 1000,
     ) -> dict[str, object]:
-        """Every text to a phone, a page at a time, beginning after a sid: for those who count."""
-        return {"items": [message.as_seen() for message in sandbox.store.outbound_after(after, limit)]}
+        """Every text to a phone, a page at a time, beginning after a sid, and no more of it than identifies it: to be counted."""
+        page = sandbox.store.outbound_after(after, limit)
+        return {"items": [{"sid": text.sid, "to": text.recipient, "body": text.body} for text in page]}
 
     @delete("/messages")
     async def clear_messages(self, sandbox: NamedDependency[Sandbox]) -> None:
