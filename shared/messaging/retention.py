@@ -13,7 +13,6 @@ its claim is forgotten would have its effect a second time.
 
 import asyncio
 import calendar
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -35,7 +34,7 @@ MONTHS_AHEAD = 3
 INTERVAL = 3600.0  # seconds between runs
 BATCH = 1000  # rows deleted in one transaction
 LOCK_SECONDS = 0.2
-TRIES = 5
+TRIES = 4
 LOCK_NOT_AVAILABLE = "55P03"
 
 _TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtext('messaging.retention'))")
@@ -140,38 +139,37 @@ class Retention:
 
     async def run_once(self, now: datetime, *, batches: int | None = None) -> Report:
         """All there is to do, or a slice of it: at most so many batches are deleted. Safe at any time, under load."""
-        report, before = Report(), now - self._keep
-        async with self._engine.connect() as connection:
-            missing, old = await _missing(connection, now), await _old(connection, before)
-        for month in missing:
-            if await self._alone(lambda connection: _make_partition(connection, month)):  # noqa: B023 (awaited here)
-                report.partitions_made += 1
-            else:
-                report.put_off += 1
-        for name in old:
-            if await self._alone(lambda connection: connection.execute(text(f"DROP TABLE IF EXISTS {name}"))):  # noqa: B023
-                report.partitions_dropped += 1
-            else:
-                report.put_off += 1
-        await self._delete_in_batches(report, before, batches)
+        report = Report()
+        await self._change_partitions(report, now)
+        await self._delete_in_batches(report, now - self._keep, batches)
         return report
 
-    async def _alone(self, change: Callable[[AsyncConnection], Awaitable[object]]) -> bool:
-        """Changes the partitions, in a transaction of its own. False if others kept us from it, or are at it themselves."""
-        for attempt in range(1, TRIES + 1):
+    async def _change_partitions(self, report: Report, now: datetime) -> None:
+        """One at a time, each in a transaction of its own, so that claims get their turn in between."""
+        failures = 0
+        while failures < TRIES:
             try:
                 async with self._engine.begin() as connection:
                     if not (await connection.execute(_TRY_LOCK)).scalar_one():
-                        return False
+                        return  # another process is at it
+                    missing, old = await _missing(connection, now), await _old(connection, now - self._keep)
+                    report.put_off = len(missing) + len(old)
+                    if not report.put_off:
+                        return
                     await connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS * 1000:.0f}ms'"))
                     await connection.execute(text("LOCK TABLE processed_event IN ACCESS EXCLUSIVE MODE"))
-                    await change(connection)
-                return True
+                    if missing:
+                        await _make_partition(connection, missing[0])
+                    else:
+                        await connection.execute(text(f"DROP TABLE {old[0]}"))
+                failures = 0
+                report.partitions_made += bool(missing)
+                report.partitions_dropped += not missing
             except DBAPIError as error:
                 if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
                     raise
-            await asyncio.sleep(delay(attempt, base=LOCK_SECONDS, cap=2.0))
-        return False
+                failures += 1
+                await asyncio.sleep(delay(failures, base=LOCK_SECONDS, cap=1.0))
 
     async def _delete_in_batches(self, report: Report, before: datetime, batches: int | None) -> None:
         full = 0

@@ -1,5 +1,7 @@
-"""Old claims and published events go, in time; nothing goes that a replay could still bring back."""
+"""Old claims and published events go, in time; nothing goes that a replay could still bring back, and nobody waits for it."""
 
+import asyncio
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -14,6 +16,7 @@ from messaging.errors import RetentionTooShort
 from messaging.retention import Month, Retention, first_id
 from messaging.unit_of_work import UnitsOfWork
 from tests.events import Happened, emit
+from tests.support import eventually
 
 KEEP = timedelta(days=90)
 NOW = datetime(2031, 5, 20, tzinfo=UTC)
@@ -110,6 +113,117 @@ async def test_a_second_runner_leaves_the_work_to_the_first(labour_engine: Async
         report = await Retention(labour_engine, keep=KEEP, replay_horizon=KEEP).run_once(NOW)
 
     assert report.partitions_made == 0
+
+
+async def test_a_slice_deletes_so_many_batches_and_says_whether_there_is_more(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork
+) -> None:
+    await emit(labour_units, *(Happened("a", number) for number in range(5)))
+    async with labour_engine.begin() as connection:
+        await connection.execute(
+            text("UPDATE outbox SET recorded_at = now() - interval '1 year', published_at = now() - interval '1 year'")
+        )
+    retention = Retention(labour_engine, keep=KEEP, replay_horizon=KEEP, batch_size=2)
+
+    slices = [await retention.run_once(datetime.now(UTC), batches=1) for _ in range(3)]
+
+    assert [(part.rows_deleted, part.more) for part in slices] == [(2, True), (2, True), (1, False)]
+
+
+async def test_a_row_that_is_made_due_again_at_the_same_moment_is_not_deleted(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork
+) -> None:
+    await emit(labour_units, Happened("a", 1), Happened("a", 2))
+    async with labour_engine.begin() as connection:
+        await connection.execute(
+            text("UPDATE outbox SET recorded_at = now() - interval '1 year', published_at = now() - interval '1 year'")
+        )
+    async with labour_engine.begin() as replaying:
+        await replaying.execute(text("UPDATE outbox SET published_at = NULL WHERE payload LIKE '%1}'"))
+
+        report = await Retention(labour_engine, keep=KEEP, replay_horizon=KEEP).run_once(datetime.now(UTC))
+
+    assert report.rows_deleted == 1
+    async with labour_engine.connect() as connection:
+        assert (await connection.execute(text("SELECT payload FROM outbox"))).scalar_one().endswith("1}")
+
+
+async def test_claims_go_on_while_a_long_transaction_keeps_a_partition_from_being_dropped(
+    labour_engine: AsyncEngine,
+) -> None:
+    retention = Retention(labour_engine, keep=KEEP, replay_horizon=KEEP)
+    await retention.run_once(NOW - timedelta(days=120))
+    async with labour_engine.begin() as slow:
+        await slow.execute(text("SELECT count(*) FROM processed_event"))
+        running = asyncio.create_task(retention.run_once(NOW))
+        claimed = 0
+        while not running.done():
+            async with asyncio.timeout(20):
+                await completed(labour_engine, an_id(NOW, claimed))
+            claimed += 1
+        report = await running
+
+    assert report.put_off > 0
+    assert claimed > 1
+    assert "processed_event_2031_01" in await partitions(labour_engine)
+    assert (
+        await retention.run_once(NOW)
+    ).partitions_dropped == report.put_off - 4  # four are this month and the next three
+    assert "processed_event_2031_01" not in await partitions(labour_engine)
+
+
+async def test_consumers_at_work_neither_notice_nor_double_anything_while_months_come_and_go(
+    labour_engine: AsyncEngine,
+) -> None:
+    async with labour_engine.begin() as connection:
+        await connection.execute(text("CREATE TABLE effect (event_id uuid NOT NULL)"))
+    clock, rounds = {"now": NOW}, Counter[int]()
+    delivered, rest = list[UUID](), asyncio.Event()
+
+    def still_known() -> list[UUID]:
+        """Not so old that its claim might be forgotten before the clock is moved again."""
+        return [event_id for event_id in delivered if event_id >= first_id(clock["now"] - timedelta(days=40))]
+
+    async def consume(name: int) -> None:
+        while not rest.is_set():
+            rounds[name] += 1
+            fresh = [an_id(clock["now"] - timedelta(days=day), name * 1000 + rounds[name]) for day in (0, 35)]
+            delivered.extend(fresh)
+            again = still_known()[-40:]
+            await asyncio.gather(handle(again), handle(again))
+
+    async def handle(event_ids: list[UUID]) -> None:
+        async with AsyncSession(labour_engine) as session:
+            claimed = await claims.claim(session, "tests", event_ids)
+            granted = [event_id for event_id, claim in claimed.items() if claim is Claim.GRANTED]
+            for event_id in granted:
+                await session.execute(text("INSERT INTO effect VALUES (:event_id)"), {"event_id": event_id})
+            await claims.complete(session, "tests", granted)
+            await session.commit()
+
+    consumers = [asyncio.create_task(consume(name)) for name in range(3)]
+    retention = Retention(labour_engine, keep=KEEP, replay_horizon=KEEP, batch_size=2)
+    made = dropped = 0
+    for _ in range(8):
+        before = Counter(rounds)
+        clock["now"] += timedelta(days=28)
+        report = await retention.run_once(clock["now"])
+        made, dropped = made + report.partitions_made, dropped + report.partitions_dropped
+
+        async def all_have_gone_on() -> bool:
+            assert not any(consumer.done() for consumer in consumers), "a consumer has failed"
+            return all(rounds[name] > before[name] + 2 for name in range(3))  # noqa: B023
+
+        await eventually(all_have_gone_on, "every consumer has gone on")
+    rest.set()
+    await asyncio.gather(*consumers)
+    await handle(still_known())  # of which some may have been contended each time
+
+    assert made > 6
+    assert dropped > 3
+    async with labour_engine.connect() as connection:
+        effects = Counter((await connection.execute(text("SELECT event_id FROM effect"))).scalars())
+    assert effects == Counter(set(delivered))
 
 
 def test_the_first_id_of_a_moment_is_not_above_any_id_made_then() -> None:
