@@ -62,8 +62,9 @@ _READ_BATCH = text(f"""
     ORDER BY o.position LIMIT :limit
 """)  # noqa: S608
 
+# One time for the whole batch: rows are updated in any order, and a later event must not seem to have gone first.
 _MARK_PUBLISHED = text("""
-    UPDATE outbox SET published_at = clock_timestamp(), last_error = NULL, message_id = sent.message_id
+    UPDATE outbox SET published_at = statement_timestamp(), last_error = NULL, message_id = sent.message_id
     FROM unnest(CAST(:positions AS bigint[]), CAST(:message_ids AS text[])) AS sent (position, message_id)
     WHERE outbox.position = sent.position
 """)
