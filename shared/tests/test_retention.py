@@ -5,18 +5,21 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+import httpx
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from uuid_utils.compat import uuid7
 
+from labour.app import build as labour_app
+from labour.settings import Settings as LabourSettings
 from messaging import claims
 from messaging.claims import Claim
 from messaging.errors import RetentionTooShort
 from messaging.retention import Month, Retention, first_id
 from messaging.unit_of_work import UnitsOfWork
 from tests.events import Happened, emit
-from tests.support import eventually
+from tests.support import eventually, served
 
 KEEP = timedelta(days=90)
 NOW = datetime(2031, 5, 20, tzinfo=UTC)
@@ -224,6 +227,44 @@ async def test_consumers_at_work_neither_notice_nor_double_anything_while_months
     async with labour_engine.connect() as connection:
         effects = Counter((await connection.execute(text("SELECT event_id FROM effect"))).scalars())
     assert effects == Counter(set(delivered))
+
+
+async def test_what_is_older_than_the_replay_horizon_is_not_replayed_and_the_answer_says_since_when_it_may_be(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork, labour_client: httpx.AsyncClient
+) -> None:
+    await emit(labour_units, Happened("a", 1), Happened("a", 2))
+    async with labour_engine.begin() as connection:
+        await connection.execute(text("UPDATE outbox SET published_at = now()"))
+        await connection.execute(
+            text("UPDATE outbox SET event_id = :old WHERE payload LIKE '%1}'"),
+            {"old": an_id(datetime.now(UTC) - timedelta(days=31))},
+        )
+
+    async def replay(**wanted: object) -> httpx.Response:
+        operator = {"Authorization": "Bearer local-operations"}
+        return await labour_client.post("/operations/outbox/replay", json=wanted, headers=operator)
+
+    refused = await replay(type=Happened.type)
+    taken = await replay(type=Happened.type, since=refused.json()["oldest"])
+
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:fernlabour:problem:beyond-the-replay-horizon")
+    assert "older than 30 days" in refused.json()["detail"]
+    assert len(taken.json()["items"]) == 1
+    assert (await replay()).status_code == 400
+
+
+async def test_a_memory_that_is_too_short_is_refused_by_the_routes_too(labour_url: str) -> None:
+    settings = LabourSettings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url, "RETENTION_DAYS": "5"})
+    async with served(labour_app(settings)) as url, httpx.AsyncClient(base_url=url) as client:
+        operator = {"Authorization": "Bearer local-operations"}
+        answers = [
+            await client.post("/operations/retention", headers=operator),
+            await client.post("/operations/outbox/replay", json={"type": "labour.begun"}, headers=operator),
+        ]
+
+    for answer in answers:
+        assert (answer.status_code, answer.headers["content-type"]) == (409, "application/problem+json")
+        assert "set RETENTION_DAYS to 30 or more" in answer.json()["detail"]
 
 
 def test_the_first_id_of_a_moment_is_not_above_any_id_made_then() -> None:
