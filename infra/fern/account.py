@@ -57,7 +57,8 @@ class Account:
     repeats: int = 0  # deliveries that found their event done
     dead: int = 0
     parked: int = 0
-    discarded: int = 0
+    discarded: int = 0  # by a person, from an outbox
+    given_up: int = 0  # by a person, from the dead letters
     texts_compared: bool = False
     totals: dict[Kind, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -87,10 +88,11 @@ class Account:
     def clean(self) -> bool:
         return not any(self.totals.values())
 
-    def name(self, kind: Kind, event_id: object, stage: str, what: str, command: str) -> None:
+    def name(self, kind: Kind, event_id: object, stage: str, what: str, command: str = "") -> None:
+        """Where nothing but a person's judgement helps, the command shows all there is to know."""
         self.totals[kind] = self.totals.get(kind, 0) + 1
         if self.totals[kind] <= KEPT:
-            self.findings.append(Finding(kind, str(event_id), stage, what, command))
+            self.findings.append(Finding(kind, str(event_id), stage, what, command or f"fern trace {event_id}"))
 
     def to_json(self) -> dict[str, Any]:
         counts = {name: getattr(self, name) for name in ("published", "claimed", "effects", "texts", "waiting")}
@@ -123,7 +125,12 @@ def _remarks(account: Account, name: str, stage: Stage) -> list[str]:
         remarks.append("by our own ledger: there is no sandbox to ask")
     counts = {
         "published": {"parked": account.parked, "discarded": account.discarded},
-        "claimed": {"taken by nobody": account.untaken, "dead": account.dead, "repeats absorbed": account.repeats},
+        "claimed": {
+            "taken by nobody": account.untaken,
+            "dead": account.dead,
+            "given up": account.given_up,
+            "repeats absorbed": account.repeats,
+        },
     }.get(name, {})
     counts = {"on their way": stage.waiting, **counts}
     return remarks + [f"{count:,} {what}" for what, count in counts.items() if count]

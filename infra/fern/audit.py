@@ -146,11 +146,10 @@ async def _compare_told(books: Books) -> None:
         for row in differing:
             if not row["is_behind"]:
                 what = f"The Labour service was told of message {row['id']} what the ledger does not say."
-                books.account.name("unexplained", row["about"], "effects", what, f"fern trace {row['about']}")
-        for row in overdue:
-            if (str(row["id"]), f"notification.{row['news']}") not in on_its_way:
+                books.account.name("unexplained", row["about"], "effects", what)
+            elif row["since"] < books.patience and (str(row["id"]), f"notification.{row['news']}") not in on_its_way:
                 what = f"Message {row['id']} is {row['news']}, and there is no news of it for the Labour service."
-                books.account.name("lost", row["about"], "effects", what, f"fern trace {row['about']}")
+                books.account.name("lost", row["about"], "effects", what)
 
 
 async def _count_unsettled(books: Books) -> None:
@@ -163,9 +162,7 @@ async def _count_unsettled(books: Books) -> None:
                 continue
             stage.held += 1
             what = f"Message {row['id']} about this event is {row['state']}, and should be settled by now."
-            doubtful = row["state"] == "IN_DOUBT"
-            command = "fern sms ls --state IN_DOUBT" if doubtful else "fern logs notification-dispatcher"
-            books.account.name("stuck", row["event_id"], "texts", what, command)
+            books.account.name("stuck", row["event_id"], "texts", what, f"fern sms ls --state {row['state']}")
 
 
 async def _compare_texts(books: Books, sandbox: str | None) -> None:
@@ -217,7 +214,7 @@ def _judge_missing(books: Books, row: Mapping[str, Any]) -> None:
     what = (
         f"Message {row['id']} went out as {row['sid']}, and the provider has no such text. (Were the phones cleared?)"
     )
-    books.account.name("lost", row["event_id"], "texts", what, f"fern trace {row['event_id']}")
+    books.account.name("lost", row["event_id"], "texts", what)
 
 
 async def _judge_unknown(books: Books, messages: list[dict[str, Any]]) -> None:
@@ -238,10 +235,10 @@ async def _judge_unknown(books: Books, messages: list[dict[str, Any]]) -> None:
             account.name("unexplained", message["sid"], "texts", what, "fern logs notification-dispatcher")
         elif row["id"] in accounted or row["sid"] not in (None, message["sid"]):
             what = f"The provider has another text for message {row['id']}: {message['sid']}."
-            account.name("duplicated", row["event_id"], "texts", what, f"fern trace {row['event_id']}")
+            account.name("duplicated", row["event_id"], "texts", what)
         elif row["state"] == "FAILED" and row["failure_code"]:
             what = f"Message {row['id']} was refused, and yet the provider has a text for it: {message['sid']}."
-            account.name("unexplained", row["event_id"], "texts", what, f"fern trace {row['event_id']}")
+            account.name("unexplained", row["event_id"], "texts", what)
         elif row["sid"]:
             stage.due, stage.done = stage.due + 1, stage.done + 1
         accounted.add(row and row["id"])

@@ -23,7 +23,6 @@ from messaging.retention import first_id
 
 CHUNK = 5000  # ids of one list held at a time
 NEWS_RANKS = {"notification.sent": 1, "notification.delivered": 2, "notification.failed": 2}
-ROSTER_CHANGES = ("subscriber.added", "subscriber.removed")
 
 _END_OF_CHUNK = "SELECT id FROM ({}) AS list WHERE id > $1 ORDER BY id OFFSET $2 LIMIT 1"
 
@@ -86,7 +85,8 @@ _ROSTERS_AHEAD = """
     LEFT JOIN labour ON labour.id = labour_id WHERE coalesce(labour.roster_version, 0) < roster.version
 """
 
-# What was replayed is left out: it was published in order before.
+# Events of a labour have an order, and so does the news of one message; news of different messages has none. What was replayed
+# is left out: it was published in order before.
 _DISORDER = """
     SELECT event_id, topic, coalesce(aggregate_version <= highest, false) AS is_older
     FROM (
@@ -95,7 +95,9 @@ _DISORDER = """
             max(published_at) FILTER (WHERE replayed_at IS NULL) OVER earlier AS latest,
             bool_or(published_at IS NULL AND discarded_at IS NULL AND replayed_at IS NULL) OVER earlier AS is_held
         FROM outbox WINDOW earlier AS (
-            PARTITION BY ordering_key ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS event
+            PARTITION BY ordering_key, CASE WHEN topic LIKE 'notification.%' AND payload IS JSON
+                THEN payload::jsonb ->> 'notification_id' END
+            ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS event
     WHERE aggregate_version <= highest OR published_at < latest OR (published_at IS NOT NULL AND is_held)
 """
 
@@ -196,12 +198,12 @@ async def _judge_claims(books: Books, taker: str, events: Mapping[UUID, Event]) 
     books.account.repeats += claims["repeats"]
     stage.done += claims["completed"]
     stage.held += len(claims["discarded"])
-    books.account.discarded += len(claims["discarded"])
+    books.account.given_up += len(claims["discarded"])
     incomplete = {*claims["processing"], *claims["unclaimed"], *claims["discarded"]}
     stage.due += len(wanted) - len(claims["unclaimed"])
     for event_id in claims["processing"]:
         what = f"The claim of {taker} on this event was committed without being completed: its effect will never come."
-        books.account.name("lost", event_id, "claimed", what, f"fern trace {event_id}")
+        books.account.name("lost", event_id, "claimed", what)
     for event_id in claims["unclaimed"]:
         if events[event_id]["published_at"]:
             stage.due += 1
@@ -215,7 +217,7 @@ def _judge_unclaimed(books: Books, taker: str, event: Event) -> None:
         stage.held += 1
         account.dead += 1
         what = f"The {taker} service could not handle this {topic} ({reason}); it is among the dead letters."
-        account.name("stuck", event_id, "claimed", what, f"fern dlq redrive {topic}")
+        account.name("stuck", event_id, "claimed", what, f"fern dlq redrive --event {event_id}")
     elif event["published_at"] > books.patience:
         stage.waiting += 1
     else:
@@ -225,21 +227,21 @@ def _judge_unclaimed(books: Books, taker: str, event: Event) -> None:
 
 
 async def _judge_claims_from_nowhere(books: Books, source: str, taker: str, event_ids: list[UUID]) -> None:
-    """They may have been committed after we looked; or forgotten since."""
+    """They may have been committed after we looked, or forgotten since."""
     upstream = books.databases[source]
     known = await upstream.fetch("SELECT event_id FROM outbox WHERE event_id = ANY($1)", event_ids)
     kept = await _oldest_kept(upstream)
     for event_id in {*event_ids} - {row["event_id"] for row in known}:
         if event_id > kept:
             what = f"The {taker} service has claimed an event that the {source} service never committed."
-            books.account.name("unexplained", event_id, "claimed", what, f"fern trace {event_id}")
+            books.account.name("unexplained", event_id, "claimed", what)
 
 
 async def _judge_ledger(books: Books, events: list[Event], low: UUID, high: UUID, kept: UUID) -> set[UUID]:
-    """Which of these events do not have exactly the effect they should have on rosters and on the ledger."""
+    """Which of these events do not have exactly the effect on rosters and ledger that they should have."""
     database, account = books.databases["notification"], books.account
-    changes = [event for event in events if event["topic"] in ROSTER_CHANGES]
-    notifying = [event for event in events if event["topic"] not in ROSTER_CHANGES]
+    changes = [event for event in events if event["topic"].startswith("subscriber.")]
+    notifying = [event for event in events if not event["topic"].startswith("subscriber.")]
     facts = columns(changes, "event_id", "topic", "labour_id", "roster_version", "person_id")
     unchanged = await database.fetch(_ROSTERS_UNCHANGED, *facts)
     broken = _without_effect(books, unchanged, "This change of a roster is claimed, and the roster does not show it.")
@@ -249,13 +251,13 @@ async def _judge_ledger(books: Books, events: list[Event], low: UUID, high: UUID
         event_id, person = row["event_id"], row["person_id"]
         if row["is_due"]:
             what = f"Person {person} was on the roster of this event, and the ledger has no message for them."
-            account.name("lost", event_id, "effects", what, f"fern trace {event_id}")
+            account.name("lost", event_id, "effects", what)
         elif event_id in known:
             what = f"The ledger has a message for person {person}, who was not on the roster of this event."
-            account.name("unexplained", event_id, "effects", what, f"fern trace {event_id}")
+            account.name("unexplained", event_id, "effects", what)
         elif not row["is_claimed"]:
             what = f"The ledger has a message for person {person} about an event that was not claimed."
-            account.name("unexplained", event_id, "effects", what, f"fern trace {event_id}")
+            account.name("unexplained", event_id, "effects", what)
         broken |= {event_id} & known
     return broken
 
@@ -270,7 +272,7 @@ async def _judge_told(books: Books, events: list[Event], *_: UUID) -> set[UUID]:
 def _without_effect(books: Books, rows: Iterable[Event], what: str) -> set[UUID]:
     event_ids = {row["event_id"] for row in rows}
     for event_id in event_ids:
-        books.account.name("lost", event_id, "effects", what, f"fern trace {event_id}")
+        books.account.name("lost", event_id, "effects", what)
     return event_ids
 
 
@@ -285,7 +287,7 @@ async def compare_rosters(books: Books) -> None:
         rosters = await copies.fetch(_ROSTERS, low, high)
         for row in await originals.fetch(_ROSTERS_AHEAD, *columns(rosters, "labour_id", "version")):
             what = "The roster of this labour has changes that the Labour service never made."
-            books.account.name("unexplained", row["labour_id"], "effects", what, f"fern trace {row['labour_id']}")
+            books.account.name("unexplained", row["labour_id"], "effects", what)
 
 
 async def check_order(books: Books, source: str) -> None:
@@ -293,7 +295,6 @@ async def check_order(books: Books, source: str) -> None:
     books.progress(f"order of {source}", 0, None)
     async with books.databases[source].transaction(readonly=True):
         async for row in books.databases[source].cursor(_DISORDER, prefetch=CHUNK):
-            overtaking = f"This {row['topic']} was published before an earlier event of its labour."
-            older = f"This {row['topic']} was recorded after an event with a later version of its labour."
-            what = older if row["is_older"] else overtaking
-            books.account.name("out-of-order", row["event_id"], "published", what, f"fern trace {row['event_id']}")
+            how = "recorded after a later version" if row["is_older"] else "published before an earlier event"
+            what = f"This {row['topic']} was {how} of its labour."
+            books.account.name("out-of-order", row["event_id"], "published", what)
