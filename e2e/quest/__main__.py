@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -79,18 +79,14 @@ def read_rates(wanted: Sequence[str]) -> dict[str, float]:
     rates = dict[str, float]()
     for one in wanted:
         name, _, value = one.partition("=")
-        if name not in MISFORTUNES:
-            [near] = get_close_matches(name, MISFORTUNES, n=1) or ["reply-lost"]
-            raise BadRate(
-                f"--rate {one}: there is no {name!r}; `fern quest --list` shows what there is.",
-                command=f"fern quest --rate {near}={value or 0.5}",
-            )
-        try:
+        [near] = get_close_matches(name, MISFORTUNES, n=1) or ["reply-lost"]
+        with suppress(ValueError):
             rates[name] = float(value)
-        except ValueError:
-            rates[name] = -1.0
-        if not 0 <= rates[name] <= 1:
-            raise BadRate(f"--rate {one}: a rate is a number from 0 to 1.", command=f"fern quest --rate {name}=0.5")
+        if not 0 <= rates.get(name, -1) <= 1:
+            raise BadRate(f"--rate {one}: a rate is a number from 0 to 1.", command=f"fern quest --rate {near}=0.5")
+        if name not in MISFORTUNES:
+            what = f"--rate {one}: there is no {name!r}; `fern quest --list` shows what there is."
+            raise BadRate(what, command=f"fern quest --rate {near}={value}")
     return rates
 
 

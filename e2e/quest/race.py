@@ -39,7 +39,7 @@ from messaging.errors import BusUnavailable
 from messaging.pubsub import Message
 
 WORLDS = 2  # at once: one works while the other waits
-AT_ONCE = 8  # requests, and deliveries, in each world
+AT_ONCE = 6  # requests, and deliveries, in each world
 TRIES = 10  # of a client: more than there are misfortunes that can keep it from an answer
 ACK_DEADLINE = 1  # seconds until what nobody acknowledged is delivered again
 QUIET_WITHIN = 300.0  # seconds
@@ -86,16 +86,25 @@ async def race(
     The server must have the services' migrated databases, to be copied.
     """
     asyncio.get_running_loop().set_exception_handler(ignore_crashes)
-    turns = asyncio.Semaphore(WORLDS)
+    databases = asyncio.Queue[list[str]]()  # left as they are for the next design, whose labours are others
+    for _ in range(min(WORLDS, len(designs))):
+        databases.put_nowait([await fresh_database(server, service) for service in SERVICES])
 
     async def run(design: type[Design]) -> list[Fate]:
-        async with turns, new_world(server, misfortunes, design.timeout) as world:
+        urls = await databases.get()
+        async with new_world(urls, misfortunes, design.timeout) as world:
             await play(design(world.parts), world, lambda settled: progress(design.name, settled))
-            return await world.fates()
+            fates = await world.fates()
+        databases.put_nowait(urls)
+        return fates
 
-    async with asyncio.TaskGroup() as tasks:
-        runs = {design.name: tasks.create_task(run(design)) for design in designs}
-    return {name: task.result() for name, task in runs.items()}
+    runs = [asyncio.create_task(run(design)) for design in designs]
+    try:
+        return dict(zip((design.name for design in designs), await asyncio.gather(*runs), strict=True))
+    finally:
+        for one in runs:
+            one.cancel()
+        await asyncio.gather(*runs, return_exceptions=True)
 
 
 async def play(design: Design, world: "World", progress: Callable[[int], None]) -> None:
@@ -199,18 +208,13 @@ async def ids(engine: AsyncEngine, query: TextClause) -> set[UUID]:
 
 
 @asynccontextmanager
-async def new_world(
-    server: TemporaryServer, misfortunes: Sequence[frozenset[str]], timeout: float
-) -> AsyncIterator[World]:
+async def new_world(urls: Sequence[str], misfortunes: Sequence[frozenset[str]], timeout: float) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fern-quest-")))
         provider = await stack.enter_async_context(sms.running(folder / "sms", pace=LONG))
         bus = await stack.enter_async_context(pubsub.running(folder / "bus"))
         # A delivery may need two connections, and so does whoever looks for what is under way.
-        labour, notification = [
-            create_engine(await fresh_database(server, service), process="quest", pool_size=2 * AT_ONCE + 4)
-            for service in SERVICES
-        ]
+        labour, notification = (create_engine(url, process="quest", pool_size=2 * AT_ONCE + 4) for url in urls)
         cases = await plan_labours(labour, notification, misfortunes)
         await create_topics(bus, cases)
 

@@ -81,7 +81,7 @@ def _segments(counts: Mapping[Fate, int], width: int) -> Iterator[tuple[Fate, in
 
 # In the terminal
 
-_CELLS = 60
+_CELLS = 50
 _INK = {
     Fate.ONCE: ("█", "green"),
     Fate.NONE: ("·", "dim"),
@@ -102,7 +102,8 @@ def shown(report: Report) -> Group:
         bars.add_row(f"{number} {name}", bar)
         bars.add_row("", words)
     legend = [Text.assemble((mark * 3, style), f" {MEANINGS[fate]}") for fate, (mark, style) in _INK.items()]
-    alone = Table("one misfortune alone", "hits", *map(str, range(1, 1 + len(report.alone))), box=None, pad_edge=False)
+    columns = ("alone", "hits", *map(str, range(1, 1 + len(report.alone))))
+    alone = Table(*columns, box=None, padding=(0, 1, 0, 0))
     for name in (NOTHING, *MISFORTUNES):
         fates = [design[name] for design in report.alone.values()]
         alone.add_row(
@@ -158,7 +159,13 @@ _PATTERNS = {
     Fate.DUPLICATED: '<path d="M2 0V8M6 0V8" class="line"/>',
     Fate.PHANTOM: '<path d="M4 0 8 4 4 8 0 4Z" class="fill"/>',
 }
-_LEGEND = {Fate.ONCE: (0, 0), Fate.NONE: (0, 1), Fate.LOST: (290, 0), Fate.DUPLICATED: (290, 1), Fate.PHANTOM: (290, 2)}
+_LEGEND = {
+    Fate.ONCE: (80, 0),
+    Fate.NONE: (80, 1),
+    Fate.LOST: (410, 0),
+    Fate.DUPLICATED: (410, 1),
+    Fate.PHANTOM: (410, 2),
+}
 
 
 def svg(counts: Mapping[str, Mapping[Fate, int]]) -> str:
@@ -170,8 +177,7 @@ def svg(counts: Mapping[str, Mapping[Fate, int]]) -> str:
         for fate, shape in _PATTERNS.items()
     )
     legend = "\n".join(
-        _box(fate, _LEFT + x, 8 + 26 * y, 28, 16)
-        + f'<text x="{_LEFT + x + 36}" y="{21 + 26 * y}">{MEANINGS[fate]}</text>'
+        _box(fate, x, 8 + 26 * y, 28, 16) + f'<text x="{x + 36}" y="{21 + 26 * y}">{MEANINGS[fate]}</text>'
         for fate, (x, y) in _LEGEND.items()
     )
     rows = "\n".join(_row(name, fates, _TOP + _STEP * place) for place, (name, fates) in enumerate(counts.items()))
