@@ -45,10 +45,8 @@ _CLAIMS = """
     LEFT JOIN processed_event claim ON claim.consumer = $1 AND claim.event_id = wanted.event_id
 """
 
-# What a person has given up had no effect, whoever sent it.
 _OTHER_CLAIMS = """
-    SELECT event_id FROM processed_event
-    WHERE consumer = $1 AND event_id > $2 AND event_id <= $3 AND status <> 'DISCARDED'
+    SELECT event_id FROM processed_event WHERE consumer = $1 AND event_id > $2 AND event_id <= $3 AND status <> 'DISCARDED'
     EXCEPT SELECT unnest($4::uuid[])
 """
 
