@@ -16,7 +16,7 @@ from fern.settings import Settings
 from fern.token import make_token
 from messaging.web import Problem
 
-TRY_FOR, TRY_AGAIN_AFTER = 10.0, 0.25
+TRY_FOR, TRY_AGAIN_AFTER = 30.0, 0.25
 MOST_RETRIED: Final = 1000
 
 

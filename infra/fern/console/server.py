@@ -145,18 +145,13 @@ async def mend(
     return said
 
 
-def create_app(settings: Settings, port: int) -> Litestar:
-    board = Board()
-    watch = Watch(settings, board)
+def create_app(settings: Settings, port: int, board: Board, watch: Watch) -> Litestar:
     http = httpx.AsyncClient(timeout=TIMEOUT, trust_env=False)
 
     @asynccontextmanager
-    async def working(app: Litestar) -> AsyncGenerator[None, None]:
-        watching = asyncio.create_task(watch.run(app.state.stopping))
+    async def with_http(_: Litestar) -> AsyncGenerator[None, None]:
         async with http:
             yield
-        app.state.stopping.set()
-        await watching
 
     return Litestar(
         [show_page, page_file, health, live, show_journey, act, kill, set_fault, mend],
@@ -168,11 +163,23 @@ def create_app(settings: Settings, port: int) -> Litestar:
         },
         guards=[own_page_only(port)],
         plugins=[ProblemDetailsPlugin(ProblemDetailsConfig(enable_for_all_http_exceptions=True))],
-        lifespan=[working],
-        state=State({"stopping": asyncio.Event(), "board": board}),
+        lifespan=[with_http],
+        state=State({"stopping": asyncio.Event()}),
         openapi_config=None,
         logging_config=None,
     )
+
+
+async def work(settings: Settings, port: int, stop: asyncio.Event) -> None:
+    board = Board()
+    watch = Watch(settings, board)
+    watching = asyncio.create_task(watch.run(stop))
+    serving = asyncio.create_task(
+        serve(create_app(settings, port, board, watch), host="127.0.0.1", port=port, stop=stop)
+    )
+    await asyncio.wait([watching, serving], return_when=asyncio.FIRST_COMPLETED)  # one alone would be of no use
+    stop.set()
+    await asyncio.gather(watching, serving)
 
 
 @click.group()
@@ -184,4 +191,4 @@ def console() -> None:
 @click.option("--port", type=click.IntRange(1, 65535), required=True, help="Port to listen on, on this machine only.")
 def serve_command(port: int) -> None:
     """Serve the console in the foreground."""
-    run("console", lambda stop: serve(create_app(Settings.load(), port), host="127.0.0.1", port=port, stop=stop))
+    run("console", lambda stop: work(Settings.load(), port, stop))

@@ -19,7 +19,10 @@ from fern.errors import FernError
 from fern.runtime.operate import processes_now
 from fern.settings import OPERATIONS_TOKEN, PROJECT_ROOT, Settings
 from fern.token import make_token
+from messaging.logs import get_logger
 from messaging.process import wait, wait_for_any
+
+log = get_logger()
 
 MOTHER = "ada"  # who `fern up` seeds a first labour for
 EVENTS, TEXTS = 12, 60  # how many of the newest are shown
@@ -194,10 +197,11 @@ class Watch:
     async def _see(self, name: str, look: Callable[[], Awaitable[Any]]) -> None:
         try:
             data = await look()
-        except (httpx.HTTPError, FernError, OSError, Silent, msgspec.DecodeError) as error:
+        except Exception as error:  # whatever it is, the console stays up and says so
+            if not isinstance(error, Silent | FernError):
+                log.warning("could not look", part=name, exc_info=error)
             since, last = self._seen.get(name, (None, None))
-            why = str(error) if isinstance(error, Silent) else f"{type(error).__name__}: {error}"
-            self._board.put(name, {"ok": False, "why": why, "since": since, "data": last})
+            self._board.put(name, {"ok": False, "why": str(error), "since": since, "data": last})
         else:
             self._seen[name] = (datetime.now(UTC), data)
             self._board.put(name, {"ok": True, "data": data})

@@ -10,7 +10,7 @@ function say(answers) {
     list.prepend(el("li", {}, sign, el("span", {}, words), el("time", {}, clock(Date.now()))));
   }
   while (list.children.length > MOST_SAID) list.lastElementChild.remove();
-  list.scrollTop = 0;
+  list.parentElement.scrollTop = 0;
 }
 
 export async function ask(button, method, path, body = {}) {

@@ -3,7 +3,7 @@ import { attribute, byId, clock, each, el, text } from "./dom.js";
 
 const NOTABLE = new Set(["labour.begun", "labour.announced", "labour.completed"]);
 const select = byId("event");
-let picked = null, shown = null, drawn = "";
+let picked = null, shown = null, drawn = "", kept = new Map();
 select.addEventListener("change", () => { picked = select.value; });
 
 export function drawEvents(labour, notification, story) {
@@ -11,7 +11,8 @@ export function drawEvents(labour, notification, story) {
   const events = [...(labour?.data?.events ?? []), ...(notification?.data?.events ?? [])].sort((a, b) => b.recorded_at.localeCompare(a.recorded_at));
   byId("journey").querySelector(".empty").hidden = events.length > 0;
   select.parentElement.hidden = !events.length;
-  if (picked && !events.some((event) => event.event_id === picked)) picked = null;
+  if (picked && !events.some((event) => event.event_id === picked)) events.push(kept.get(picked)); // no longer among the newest
+  kept = new Map(events.map((event) => [event.event_id, event]));
   each(select, events, (event) => event.event_id, (event) => el("option", { value: event.event_id }),
     (option, event) => text(option, `${event.type} at ${clock(event.occurred_at)}`));
   const follow = picked ?? (events.find((event) => NOTABLE.has(event.type)) ?? events[0])?.event_id;
@@ -34,7 +35,7 @@ export async function drawJourney() {
     attribute(byId("journey"), "data-stale", null);
   } catch {
     attribute(byId("journey"), "data-stale", "");
-    drawn = ""; // so that the next news asks again
+    setTimeout(drawJourney, 2000);
   }
   asking = false;
   if (askAgain) { askAgain = false; drawJourney(); }
