@@ -1,17 +1,20 @@
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from conftest import fresh_database
-from e2e.world import World, a_world
+from e2e.world import COMPLETE, Labour, World, a_world
 from fern.postgres import TemporaryServer
 from fern.settings import PROJECT_ROOT, Settings
 from tests.runtime.ports import free_port_base
@@ -35,6 +38,56 @@ def google_world(
     """The same on Google's emulator."""
     with a_world(tmp_path_factory.mktemp("google"), databases(postgres), google_bus) as world:
         yield world
+
+
+class Load:
+    """Births, one after the other, while a test does something else. The client says each thing until it is answered."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._enough = world, threading.Event()
+        self.labours = list[Labour]()
+        self._writing = threading.Thread(target=self._write, name="load")
+        self._writing.start()
+
+    def _write(self) -> None:
+        while not self._enough.wait(0.2):
+            try:
+                labour = self._world.plan("Grace")
+            except httpx.HTTPError:
+                continue  # not answered, so nobody knows of it, and nobody waits for its end
+            self.labours.append(labour)
+            self._world.until(lambda: self._is_complete(labour), "a completion is answered")  # noqa: B023
+
+    def _is_complete(self, labour: Labour) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            self._world.complete(labour)
+            return True
+        return False
+
+    def end(self) -> None:
+        self._enough.set()
+        self._writing.join()
+
+    def assert_everyone_is_told_once(self) -> None:
+        self.end()
+        ids = [labour.id for labour in self.labours]
+        states = "SELECT state FROM notification WHERE labour_id = ANY($1)"
+
+        def settled() -> bool:
+            found = [row["state"] for row in self._world.sql("notification", states, ids)]
+            return len(found) == len(ids) and set(found) <= {"SENT", "DELIVERED"}
+
+        assert ids
+        self._world.until(settled, "everybody is told")
+        for labour in self.labours:
+            assert self._world.texts(labour) == {"Grace": [COMPLETE]}
+
+
+@pytest.fixture
+def load(world: World) -> Iterator[Load]:
+    load = Load(world)
+    yield load
+    load.end()
 
 
 class Fern:
