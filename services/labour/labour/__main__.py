@@ -1,21 +1,26 @@
-"""The processes of the Labour service: `python -m labour {api|consumer|relay}`."""
+"""The processes of the Labour service: `python -m labour {api|consumer|relay}`.
+
+Each imports only what it needs, which is most of the time that it takes to start.
+"""
 
 import asyncio
 
-from labour.app import build
 from labour.settings import Settings
-from labour.told import TOPICS, create_consumer
 from messaging.process import run_role
-from messaging.web import serve
-from messaging.workers import run_consumer, run_relay
 
 
 async def api(stop: asyncio.Event) -> None:
+    from labour.app import build
+    from messaging.web import serve
+
     settings = Settings.load()
     await serve(build(settings), host=settings.api_host, port=settings.api_port, stop=stop)
 
 
 async def consumer(stop: asyncio.Event) -> None:
+    from labour.told import TOPICS, create_consumer
+    from messaging.workers import run_consumer
+
     settings = Settings.load()
     await run_consumer(
         stop,
@@ -28,6 +33,8 @@ async def consumer(stop: asyncio.Event) -> None:
 
 
 async def relay(stop: asyncio.Event) -> None:
+    from messaging.workers import run_relay
+
     await run_relay(stop, name="labour-relay", settings=Settings.load())
 
 

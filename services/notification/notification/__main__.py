@@ -1,31 +1,29 @@
-"""The processes of the Notification service: `python -m notification {api|consumer|consumer --drain|dispatcher|relay}`."""
+"""The processes of the Notification service: `python -m notification {api|consumer|consumer --drain|dispatcher|relay}`.
+
+Each imports only what it needs, which is most of the time that it takes to start.
+"""
 
 import asyncio
 from functools import partial
 
-from messaging import relay as outbox_relay
-from messaging.database import create_engine, ping
-from messaging.hints import Hinter, Listener
 from messaging.process import run_role, until_ready
-from messaging.unit_of_work import UnitOfWork
-from messaging.web import serve
-from messaging.workers import run_consumer, run_relay
-from notification import ledger
-from notification.app import build
-from notification.consumer import create_consumer
-from notification.dispatcher import Dispatcher
-from notification.reactions import TOPICS
-from notification.reconcile import Reconciler
 from notification.settings import Settings
-from notification.sms import Twilio
 
 
 async def api(stop: asyncio.Event) -> None:
+    from messaging.web import serve
+    from notification.app import build
+
     settings = Settings.load()
     await serve(build(settings), host=settings.api_host, port=settings.api_port, stop=stop)
 
 
 async def consumer(stop: asyncio.Event, *, drain: bool = False) -> None:
+    from messaging.workers import run_consumer
+    from notification import ledger
+    from notification.consumer import create_consumer
+    from notification.reactions import TOPICS
+
     settings = Settings.load()
     await run_consumer(
         stop,
@@ -40,6 +38,15 @@ async def consumer(stop: asyncio.Event, *, drain: bool = False) -> None:
 
 
 async def dispatcher(stop: asyncio.Event) -> None:
+    from messaging import relay as outbox_relay
+    from messaging.database import create_engine, ping
+    from messaging.hints import Hinter, Listener
+    from messaging.unit_of_work import UnitOfWork
+    from notification import ledger
+    from notification.dispatcher import Dispatcher
+    from notification.reconcile import Reconciler
+    from notification.sms import Twilio
+
     settings = Settings.load()
     engine = create_engine(settings.database_url, process="notification-dispatcher", pool_size=10)
     hinter = Hinter(settings.database_url, outbox_relay.CHANNEL, process="notification-dispatcher")
@@ -86,6 +93,8 @@ async def dispatcher(stop: asyncio.Event) -> None:
 
 
 async def relay(stop: asyncio.Event) -> None:
+    from messaging.workers import run_relay
+
     await run_relay(stop, name="notification-relay", settings=Settings.load())
 
 
