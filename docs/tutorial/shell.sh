@@ -1,7 +1,7 @@
 # Shortcuts for the tutorial. In the project's folder, in bash or zsh:  . docs/tutorial/shell.sh
 
 export PATH="$PWD/.venv/bin:$PATH"
-SCRATCH="${TMPDIR:-/tmp}/fern-tutorial"
+export SCRATCH="${TMPDIR:-/tmp}/fern-tutorial"
 mkdir -p "$SCRATCH"
 
 # Where everything is, and all that the services are told, so that you can start one of them by hand.
@@ -12,8 +12,8 @@ here = Settings.load()
 for name, value in {
     **here.environment(),
     "LABOURS": here.url("labour-api") + "/api/v1/labours",
-    "OPERATIONS": here.url("notification-api") + "/operations",
     "PHONES": here.url("sms-sandbox"),
+    "BUS": here.url("pubsub-http"),
     "SPARE_PORT": here.port_base + 9,
     "LOGS": here.logs,
     "PSQL": binary("psql"),
