@@ -4,20 +4,16 @@ import asyncio
 import json
 import socket
 import tracemalloc
-from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from e2e.books import BEGUN, GRACE_ADDED, GRACE_HAS_IT, SENT_TO_GRACE, TO_ALAN, TO_GRACE, System, five_labours, made
-from e2e.world import COMPLETE, World
 from fern import audit as auditor
 from fern import reconciliation
-from fern.account import Finding
-from fern.audit import audit, audit_command
+from fern.audit import audit_command
 from fern.dlq import DeadLetter
 from messaging.pubsub import Message
 
@@ -265,34 +261,3 @@ async def test_memory_does_not_grow_with_the_number_of_events(system: System, mo
     many = await peak()
 
     assert many < 2 * few, "eight times as many events, and no more memory"
-
-
-def test_a_living_system_is_never_accused(world: World) -> None:
-    """Audits without a pause, while labours are planned and completed as fast as they come."""
-    before = _findings(world, overdue=0)  # what other tests have left, and what may still be on its way
-    with _mothers(world, 8):
-        during = [_findings(world, overdue=60) - before for _ in range(4)]
-
-    assert during == [set()] * 4
-    world.until(lambda: _findings(world, overdue=0) <= before, "in the end nothing is on its way")
-
-
-def _findings(world: World, overdue: float) -> set[Finding]:
-    sandbox = world.settings.url("sms-sandbox")
-    return set(asyncio.run(audit(world.urls, sandbox=sandbox, overdue_seconds=overdue)).findings)
-
-
-@contextmanager
-def _mothers(world: World, count: int) -> Iterator[None]:
-    """Leaves when everyone has been told."""
-
-    def give_birth() -> None:
-        for _ in range(count):
-            labour = world.plan("Grace", "Alan")
-            world.complete(labour)
-            world.until_everyone_is_told(labour, COMPLETE)
-
-    with ThreadPoolExecutor(1) as elsewhere:
-        births = elsewhere.submit(give_birth)
-        yield
-        births.result()

@@ -1,11 +1,16 @@
-"""The journey of an event, as the services tell it: nothing left out, nobody named."""
+"""On a system that is alive: the journey of an event, with nothing left out and nobody named; and the audit, which is right."""
 
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 from uuid import UUID
 
 import pytest
 
 from e2e.world import COMPLETE, Labour, World
+from fern.audit import Finding, audit
 from fern.errors import FernError
 from fern.journey import Journey, journey
 
@@ -112,3 +117,34 @@ def test_an_id_that_nobody_knows_is_refused_with_a_hint(world: World, unknown: s
 
     assert unknown in refused.value.message
     assert refused.value.command
+
+
+def test_a_living_system_is_never_accused(world: World) -> None:
+    """Audits without a pause, while labours are planned and completed as fast as they come."""
+    before = _findings(world, overdue=0)  # what other tests have left, and what may still be on its way
+    with _mothers(world, 8):
+        during = [_findings(world, overdue=60) - before for _ in range(4)]
+
+    assert during == [set()] * 4
+    world.until(lambda: _findings(world, overdue=0) <= before, "in the end nothing is on its way")
+
+
+def _findings(world: World, overdue: float) -> set[Finding]:
+    sandbox = world.settings.url("sms-sandbox")
+    return set(asyncio.run(audit(world.urls, sandbox=sandbox, overdue_seconds=overdue)).findings)
+
+
+@contextmanager
+def _mothers(world: World, count: int) -> Iterator[None]:
+    """Leaves when everyone has been told."""
+
+    def give_birth() -> None:
+        for _ in range(count):
+            labour = world.plan("Grace", "Alan")
+            world.complete(labour)
+            world.until_everyone_is_told(labour, COMPLETE)
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        births = elsewhere.submit(give_birth)
+        yield
+        births.result()
