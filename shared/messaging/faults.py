@@ -2,12 +2,15 @@
 
 A point is a module-level `FaultPoint`; the code awaits it where it stands between two steps that are not atomic together.
 Armed by a test in the same process (`point.arm(action)`), or from outside with `FERN_CRASH_AT=name` or `FERN_CRASH_AT=name:3`
-(the third time it is reached), which ends the process with SIGKILL, as a power cut would: no clean-up, no flush.
+(the third time it is reached), which ends the process with SIGKILL, as a power cut would: no clean-up, no flush. With
+`FERN_CRASH_AT=@file` it is the point that the file names at that moment: a process can be armed in the middle of its life.
 """
 
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
 
 POINTS: dict[str, "FaultPoint"] = {}
 
@@ -26,6 +29,8 @@ class FaultPoint:
         armed, _, count = os.environ.get("FERN_CRASH_AT", "").partition(":")
         if armed == name:
             self._action = _crash_at_visit(int(count or 1))
+        elif armed.startswith("@"):
+            self._action = _crash_when_named(name, Path(armed[1:]))
 
     async def __call__(self) -> None:
         if self._action is not None:
@@ -46,5 +51,14 @@ def _crash_at_visit(count: int) -> Action:
         visits += 1
         if visits >= count:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    return crash
+
+
+def _crash_when_named(name: str, file: Path) -> Action:
+    async def crash() -> None:
+        with suppress(OSError):  # no such file: not armed
+            if file.read_text() == name:  # noqa: ASYNC240  (a local file of one line, in a test)
+                os.kill(os.getpid(), signal.SIGKILL)
 
     return crash
