@@ -67,25 +67,6 @@ def test_no_log_line_has_a_phone_number_or_a_text(world: World) -> None:
         assert "The baby is here" not in lines, log.name
 
 
-def test_each_process_ends_by_itself_when_asked_under_load_and_nothing_is_lost(world: World) -> None:
-    labours = [world.plan("Grace") for _ in range(5)]
-    for labour in labours:
-        world.complete(labour)
-
-    for name in (
-        "labour-relay",
-        "labour-consumer",
-        "notification-consumer",
-        "notification-dispatcher",
-        "notification-relay",
-    ):
-        assert world.stop(name) == 0, f"{name}: {world.settings.log(name).read_text()[-2000:]}"
-        world.start(name)
-
-    for labour in labours:
-        world.until_everyone_is_told(labour, COMPLETE)
-
-
 def test_a_scheduled_job_drains_what_is_there_and_ends(world: World) -> None:
     world.stop("notification-consumer")
     labour = world.plan("Grace")

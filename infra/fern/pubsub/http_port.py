@@ -1,7 +1,7 @@
 """The HTTP side port: health, faults, and the keys that verify push tokens.
 
 GET    /               Ok
-GET    /backlog        every subscription, with what it has not acked and for how long
+GET    /backlog        every subscription: what is not acked, what of it is leased, and since when
 GET    /faults         every fault, and whether it is on
 PUT    /faults/{name}  switch one on: {"rate": 0.5, "topic": "labour.begun"}
 DELETE /faults/{name}  switch one off
@@ -38,6 +38,7 @@ def _backlog(subscription: Subscription) -> dict[str, Any]:
         "subscription": subscription.name.rpartition("/")[2],
         "topic": str(subscription.config.topic).rpartition("/")[2],
         "unacked": subscription.unacked,
+        "leased": subscription.leased,
         "oldest_seconds": None if oldest is None else (now() - oldest) / 1e6,
     }
 

@@ -113,6 +113,9 @@ class Leases:
         self._subscription_id = subscription_id
         self._by_ack_id: dict[str, Delivery] = {}
 
+    def __len__(self) -> int:
+        return len(self._by_ack_id)
+
     def grant(self, consumer: Consumer, taken: list[Delivery]) -> tuple[float, list[Handed]]:
         """Returns when the leases end, and what to send."""
         deadline = asyncio.get_running_loop().time() + consumer.ack_deadline

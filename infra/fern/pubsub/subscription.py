@@ -63,6 +63,10 @@ class Subscription:
         return len(self.pending) + sum(len(run) for run in self._ready.runs())
 
     @property
+    def leased(self) -> int:
+        return len(self._leases)
+
+    @property
     def oldest(self) -> int | None:
         """When the oldest unacked message was published, in microseconds."""
         batches = [delivery.message.batch for delivery in self.pending.values()]
