@@ -37,6 +37,7 @@ def test_up_again_changes_nothing(fern: Fern) -> None:
     again = fern("up", "--embedded")
 
     assert again.returncode == 0, again.stderr
+    assert re.findall(r"http://\S+", again.stdout)[0] == fern.settings.url("console")
     assert {item["process"]: item["pid"] for item in fern.json("status")["items"]} == before
 
 

@@ -250,8 +250,8 @@ def draw_up(labour: Any, notification: Any, texts: int, labour_claims: Any, dead
         "in_doubt": states["IN_DOUBT"],
         "unsettled": unsettled,
     }
-    on_the_way = account["wanted"] - account["claimed"] - account["parked"] - account["discarded"] - dead
-    account["on_the_way"] = account["waiting"] + max(0, on_the_way) + unsettled
+    unclaimed = account["wanted"] - account["claimed"] - account["parked"] - account["discarded"] - dead
+    account["on_the_way"] = max(account["waiting"], unclaimed) + unsettled  # nobody claims what still waits
     account["unexplained"] = (
         max(0, claimed_there - wanted_there) + max(0, claimed_back - wanted_back) + max(0, texts - sent - unsettled)
     )

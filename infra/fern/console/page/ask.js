@@ -21,7 +21,7 @@ export async function ask(button, method, path, body = {}) {
     const told = await answer.json();
     say(answer.ok ? told : [{ ok: false, words: told.detail ?? `The console answered ${answer.status}.` }]);
   } catch {
-    say([{ ok: false, words: "The console did not answer. Try again in a moment." }]);
+    say([{ ok: false, words: "No answer from the console; it may be starting again." }]);
   } finally {
     button.removeAttribute("aria-busy");
   }

@@ -46,6 +46,6 @@ function changePhone(phone, number, name, messages, fresh) {
 function light(phone) {
   attribute(phone, "data-lit", "");
   clearTimeout(phone.dimmer);
-  phone.dimmer = setTimeout(() => attribute(phone, "data-lit", null), 4000);
+  phone.dimmer = setTimeout(() => attribute(phone, "data-lit", null), 6000);
   if (!calm.matches) phone.animate([{ transform: "none" }, { transform: "rotate(-1.2deg)" }, { transform: "rotate(1.2deg)" }, { transform: "none" }], { duration: 180, iterations: 2 });
 }

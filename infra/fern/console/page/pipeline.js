@@ -101,9 +101,11 @@ export function drawPipeline(parts) {
       showRestarts(again, processes.get(name)?.restarts ?? 0);
     }
     const seen = known ? tile.see(Object.fromEntries(tile.parts.map((name) => [name, parts[name].data]))) : null;
-    if (missing.length) mark(tile.state, "unknown", missing[0]?.since ? `as of ${clock(missing[0].since)}` : "not known");
-    else if (unwell && seen?.state !== "bad") mark(tile.state, ...unwell);
-    else mark(tile.state, seen?.state ?? "ok", seen?.why ?? "fine");
+    const [state, why] = missing.length ? ["unknown", missing[0]?.since ? `as of ${clock(missing[0].since)}` : "not known"]
+      : unwell && seen?.state !== "bad" ? unwell
+      : [seen?.state ?? "ok", seen?.why ?? "fine"];
+    mark(tile.state, state, why);
+    attribute(tile.node, "data-state", state);
     if (!seen) continue;
     text(tile.number, seen.number.toLocaleString("en"));
     text(tile.words, seen.words);
