@@ -1,0 +1,243 @@
+"""The account after the storm: what the clients were told, what is in the databases, what went over the bus, what the phones got.
+
+Four independent witnesses. The databases are reconciled by the auditor; here they are held against the other three.
+"""
+
+import asyncio
+import itertools
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import httpx
+from google.cloud.pubsub_v1 import SubscriberClient
+
+from e2e.chaos.mothers import Notebook
+from e2e.world import TAKEN, World
+from fern.audit import Account, Finding, Kind, audit
+from fern.dlq import dead_letters
+from fern.settings import PROJECT_ID
+from fern.topology import Declared
+from messaging.pubsub import Message, PubSub
+
+FOUR = ("lost", "duplicated", "out-of-order", "unexplained")
+
+
+class Published(NamedTuple):
+    """A message on the bus; of two, the later has the higher id. `position` is that of its event in the outbox of `source`.
+
+    Events of the same `subject` have an order: those of a labour, and the news of one text. News of different texts has none.
+    """
+
+    message_id: int
+    event_id: str
+    source: str
+    labour_id: str
+    subject: str
+    position: int
+
+
+class Tap:
+    """One more subscription on every topic, so that we see what was published, in which order, and how often."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        world.turn_to_the_bus()
+        topics = [topic for topic in Declared.load().topics if not topic.endswith(".dlq")]
+        self._subscriptions = {f"tap.{topic}": topic for topic in topics}
+        with SubscriberClient() as subscriber:
+            for name, topic in self._subscriptions.items():
+                subscriber.create_subscription(
+                    name=f"projects/{PROJECT_ID}/subscriptions/{name}",
+                    topic=f"projects/{PROJECT_ID}/topics/{topic}",
+                    timeout=10,
+                )
+
+    async def drain(self) -> list[Published]:
+        """In the order of publishing, since the last time."""
+        self._world.turn_to_the_bus()
+        bus = PubSub(PROJECT_ID)
+        try:
+            found = await asyncio.gather(*(self._drain(bus, name) for name in self._subscriptions))
+        finally:
+            await bus.close()
+        return sorted(set(itertools.chain(*found)))
+
+    async def _drain(self, bus: PubSub, subscription: str) -> list[Published]:
+        found = list[Published]()
+        while messages := await bus.pull(subscription, 1000, wait=1.0):
+            await bus.acknowledge(subscription, [message.ack_id for message in messages])
+            found += map(_published, messages)
+        return found
+
+
+def _published(message: Message) -> Published:
+    about, labour_id = message.attributes, message.attributes["ce-subject"]
+    subject = json.loads(message.data).get("notification_id", labour_id)
+    return Published(
+        int(message.message_id), about["ce-id"], about["ce-source"], labour_id, subject, int(about["ce-sequence"])
+    )
+
+
+@dataclass(slots=True)
+class Result:
+    """`counts` in the order of the journey; `findings` is empty, or the promise is broken."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def add_deaths(self, processes: Sequence[str]) -> None:
+        """Of processes that nobody killed: none of ours should end because something else breaks."""
+        self.totals["unexplained"] += len(processes)
+        for name in processes:
+            self.findings.append(Finding("unexplained", "", "", f"{name} ended by itself.", ""))
+
+
+async def take_account(world: World, book: Notebook, published: list[Published]) -> Result:
+    """When everything is quiet."""
+    outbox = await asyncio.to_thread(_outbox, world)
+    ledger = await asyncio.to_thread(world.sql, "notification", _LEDGER)
+    phones = await _phones(world, {row["phone"] for row in ledger} | {phone for phone, _ in book.texts})
+    databases = await _audit(world)
+    texts = _Texts(book, ledger, phones)
+    findings = [
+        *_clients_were_told_the_truth(book, outbox),
+        *_all_was_published(outbox, published),
+        *out_of_order(published),
+        *texts.findings(),
+    ]
+    totals = Counter[str](finding.kind for finding in findings) + Counter(databases.totals)
+    counts = {
+        "committed": len(outbox),
+        "published": len({message.event_id for message in published}),
+        "published again": len(published) - len({message.event_id for message in published}),
+        "delivered": databases.claimed + databases.repeats,
+        "claimed": databases.claimed,
+        "repeats absorbed": databases.repeats,
+        "effects": databases.effects,
+        "texts due": sum(book.texts.values()),
+        "texts on phones": sum(phones.values()),
+        "refused by the provider": texts.refused,
+        "people": len({phone for phone, _ in book.texts}),
+    }
+    totals["lost"] += totals["stuck"]  # what waits for a person did not arrive
+    return Result(counts, {kind: totals[kind] for kind in FOUR}, findings + databases.findings)
+
+
+async def _audit(world: World) -> Account:
+    world.turn_to_the_bus()
+    bus = PubSub(PROJECT_ID)
+    try:
+        dead, sandbox = dead_letters(bus), world.settings.url("sms-sandbox")
+        return await audit(world.urls, sandbox=sandbox, dead_letters=dead, overdue_seconds=0)
+    finally:
+        await bus.close()
+
+
+def on_the_way(world: World) -> tuple[int, int, int]:
+    """Events that are committed, texts that are sent, and how much has still to arrive somewhere. By counting only."""
+    committed = _count(world, "labour", "outbox") + _count(world, "notification", "outbox")
+    texts = _count(world, "notification", "notification WHERE state IN ('SENT', 'DELIVERED', 'UNDELIVERED', 'FAILED')")
+    unsettled = _count(world, "notification", "notification") - texts
+    unpublished = sum(_count(world, service, "outbox WHERE published_at IS NULL") for service in world.urls)
+    done = "processed_event WHERE status = 'COMPLETED'"
+    for_notification = _count(world, "labour", "outbox WHERE topic = ANY($1)", TAKEN)
+    unclaimed = for_notification - _count(world, "notification", done)
+    unclaimed += _count(world, "notification", "outbox") - _count(world, "labour", done)
+    return committed, texts, unsettled + unpublished + unclaimed
+
+
+def _count(world: World, service: str, rows: str, *arguments: Any) -> int:
+    return int(world.sql(service, f"SELECT count(*) FROM {rows}", *arguments)[0][0])
+
+
+_OUTBOX = "SELECT event_id, topic, ordering_key, request ->> 'idempotency_key' AS key FROM outbox"
+_LEDGER = "SELECT event_id, phone, body, state FROM notification"
+
+
+def _outbox(world: World) -> dict[str, Any]:
+    """Of both services, by event."""
+    rows = itertools.chain(world.sql("labour", _OUTBOX), world.sql("notification", _OUTBOX))
+    return {str(row["event_id"]): row for row in rows}
+
+
+def _clients_were_told_the_truth(book: Notebook, outbox: dict[str, Any]) -> Iterator[Finding]:
+    """Each command that was answered had its effect, once; and nothing happened that nobody asked for."""
+    caused = defaultdict[str, list[tuple[str, str]]](list)
+    for event_id, row in outbox.items():
+        if row["key"]:  # the Notification service's own events have no request
+            caused[row["key"]].append((row["topic"], event_id))
+    for note in book.answered:
+        happened, promised = Counter(topic for topic, _ in caused[note.key]), Counter(note.events)
+        for topic in promised - happened:
+            yield Finding("lost", note.labour_id, "committed", f"{topic} was answered, and is not there.", "")
+        for topic in happened - promised:
+            yield Finding("duplicated", note.labour_id, "committed", f"{topic} happened more often than said.", "")
+        del caused[note.key]
+    for events in caused.values():
+        for topic, event_id in events:
+            yield Finding("unexplained", event_id, "committed", f"No answered command caused this {topic}.", "")
+    for wrong in book.wrong:
+        yield Finding("unexplained", "", "committed", f"{wrong}.", "")
+
+
+def _all_was_published(outbox: dict[str, Any], published: list[Published]) -> Iterator[Finding]:
+    seen = {message.event_id for message in published}
+    for event_id in outbox.keys() - seen:
+        yield Finding("lost", event_id, "published", "It is committed, and never was on the bus.", "")
+    for event_id in seen - outbox.keys():
+        yield Finding("unexplained", event_id, "published", "It was on the bus, and is in no outbox.", "")
+
+
+def out_of_order(published: list[Published]) -> Iterator[Finding]:
+    """A repetition may come late; what counts is when an event was there for the first time."""
+    last, seen = dict[tuple[str, str], int](), set[str]()
+    for message in sorted(published):
+        stream = (message.source, message.subject)
+        if message.event_id not in seen and message.position < last.get(stream, 0):
+            yield Finding("out-of-order", message.event_id, "published", "A later event was published first.", "")
+        seen.add(message.event_id)
+        last[stream] = max(last.get(stream, 0), message.position)
+
+
+class _Texts:
+    """What the mothers' people must have got, against what is on the phones."""
+
+    def __init__(self, book: Notebook, ledger: list[Any], phones: Counter[tuple[str, str]]) -> None:
+        self._due, self._phones = book.texts, phones
+        self._events = {_text(row): str(row["event_id"]) for row in ledger}
+        self._refusals = Counter(_text(row) for row in ledger if row["state"] == "FAILED")
+
+    @property
+    def refused(self) -> int:
+        return sum((self._refusals & (self._due - self._phones)).values())
+
+    def findings(self) -> Iterator[Finding]:
+        for text in self._due - self._phones - self._refusals:
+            yield self._finding("lost", text, "Somebody did not get a text about this.")
+        for text in self._phones - self._due:
+            if text in self._due:
+                yield self._finding("duplicated", text, "Somebody got a text about this more than once.")
+            else:
+                yield self._finding("unexplained", text, "Somebody got a text that no mother caused.")
+
+    def _finding(self, kind: Kind, text: tuple[str, str], what: str) -> Finding:
+        return Finding(kind, self._events.get(text, ""), "texts", what, "")
+
+
+def _text(message: Any) -> tuple[str, str]:
+    """Whose phone, and the text without its reference, which nobody but the sender can know beforehand."""
+    phone = message["to"] if "to" in message else message["phone"]
+    return phone, message["body"].rpartition(" #")[0]
+
+
+async def _phones(world: World, phones: set[str]) -> Counter[tuple[str, str]]:
+    texts = Counter[tuple[str, str]]()
+    async with httpx.AsyncClient(base_url=world.settings.url("sms-sandbox"), trust_env=False) as sandbox:
+        for phone in sorted(phones):
+            answer = await sandbox.get("/sandbox/messages", params={"to": phone, "limit": 1000})
+            texts.update(_text(message) for message in answer.raise_for_status().json()["items"])
+    return texts
