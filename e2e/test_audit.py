@@ -5,8 +5,11 @@ import json
 import socket
 import tracemalloc
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
 from click.testing import CliRunner, Result
 
@@ -176,6 +179,32 @@ async def test_what_is_on_its_way_is_not_accused_until_it_is_overdue(system: Sys
     assert in_time.clean, in_time.findings
     assert in_time.waiting == 1
     assert [(finding.kind, finding.event_id) for finding in too_late.findings] == [("lost", str(made(BEGUN, N)))]
+
+
+async def test_what_is_committed_and_claimed_between_two_looks_is_no_claim_from_nowhere(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = str(made(BEGUN, N))
+    await system.labour.execute(f"CREATE TABLE kept_back AS SELECT * FROM outbox WHERE event_id = '{late}'")
+    await system.labour.execute("DELETE FROM outbox WHERE event_id = $1", late)
+    judge = reconciliation._judge_publishing
+
+    async def commit() -> None:
+        labour = await asyncpg.connect(system.urls["labour"].replace("+asyncpg", ""))
+        await labour.execute("INSERT INTO outbox OVERRIDING SYSTEM VALUE SELECT * FROM kept_back")
+        await labour.close()
+
+    def judge_late(*arguments: Any) -> None:
+        """After the look into the outbox, and before the one at the claims."""
+        monkeypatch.setattr(reconciliation, "_judge_publishing", judge)
+        with ThreadPoolExecutor(1) as elsewhere:
+            elsewhere.submit(asyncio.run, commit()).result()
+        judge(*arguments)
+
+    monkeypatch.setattr(reconciliation, "_judge_publishing", judge_late)
+    account = await system.audit()
+
+    assert account.clean, account.findings
 
 
 async def test_what_retention_has_forgotten_is_not_missed(system: System) -> None:
