@@ -1,7 +1,7 @@
 // A phone for each number, the latest first; it lights up when a text arrives.
 import { attribute, byId, calm, clock, count, each, el, text } from "./dom.js";
 
-const MOST_PHONES = 6, MOST_TEXTS = 3;
+const MOST_PHONES = 4, MOST_TEXTS = 3;
 const STATUS = { accepted: "accepted", queued: "queued", sending: "sending", sent: "✓ sent", delivered: "✓✓ delivered", undelivered: "✕ not delivered", received: "" };
 let known = null; // sids; none is new when the page opens
 

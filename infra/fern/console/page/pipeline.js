@@ -56,7 +56,7 @@ function ledger({ claims: { completed, repeats }, ledger: { states, oldest_unset
 function texts({ total }, { ledger: { states } }) {
   const facts = [`${states.DELIVERED} reported delivered`];
   if (states.UNDELIVERED) facts.push(`${states.UNDELIVERED} not delivered`);
-  return { number: total, words: total === 1 ? "text" : "texts", facts, state: "ok", why: total ? "arriving" : "quiet" };
+  return { number: total, words: total === 1 ? "text" : "texts", facts, state: "ok", why: !total ? "quiet" : states.DELIVERED < total ? "arriving" : "all arrived" };
 }
 
 function claims({ completed, repeats }) {
@@ -82,7 +82,7 @@ function makeTile(lane, tile) {
     rows[name] = { health, again };
   }
   const figure = el("div", { class: "figure" }, el("p", {}, number, " ", words), state);
-  const node = el("article", { class: "tile" }, el("h4", {}, tile.name), el("p", { class: "soft" }, tile.lead), figure, facts, list, flow);
+  const node = el("article", { class: "tile" }, el("h4", {}, tile.name), el("p", { class: "soft" }, tile.lead), figure, ...(tile.parts.length ? [facts] : []), list, flow);
   lane.append(node);
   return { ...tile, node, state, number, words, facts, flow, rows, passed: null };
 }
