@@ -125,14 +125,17 @@ async def discard(session: AsyncSession, consumer: str, event_ids: Collection[UU
 
 @dataclass(frozen=True, slots=True)
 class ClaimCounts:
-    """`repeats` are deliveries of events that were already done."""
+    """`discarded` events were given up by a person; `repeats` are deliveries of events that were already done."""
 
     completed: int
+    discarded: int
     repeats: int
 
 
 _COUNT = text("""
-    SELECT count(*) FILTER (WHERE status = 'COMPLETED') AS completed, CAST(coalesce(sum(deliveries - 1), 0) AS bigint) AS repeats
+    SELECT count(*) FILTER (WHERE status = 'COMPLETED') AS completed,
+        count(*) FILTER (WHERE status = 'DISCARDED') AS discarded,
+        CAST(coalesce(sum(deliveries - 1), 0) AS bigint) AS repeats
     FROM processed_event
 """)
 

@@ -50,7 +50,7 @@ async def test_deliveries_that_find_it_done_are_counted_beside_the_message_that_
     async with AsyncSession(labour_engine) as session:
         [row] = await claims.rows(session, [event_id])
         assert (row.message_id, row.deliveries) == ("first", 3)
-        assert await claims.counts(session) == claims.ClaimCounts(completed=1, repeats=2)
+        assert await claims.counts(session) == claims.ClaimCounts(completed=1, discarded=0, repeats=2)
 
 
 async def test_two_consumers_each_have_their_own_claim(labour_engine: AsyncEngine) -> None:

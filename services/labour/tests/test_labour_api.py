@@ -296,5 +296,5 @@ async def test_an_operator_sees_how_much_is_where(labour_client: httpx.AsyncClie
     outbox = shown.json()["outbox"]
     assert 3600 < outbox.pop("oldest_waiting_seconds") < 3700
     assert outbox == {"recorded": 1, "published": 0, "waiting": 1, "parked": 0, "discarded": 0}
-    assert shown.json()["claims"] == {"completed": 0, "repeats": 0}
+    assert shown.json()["claims"] == {"completed": 0, "discarded": 0, "repeats": 0}
     assert shown.json()["topics"] == {"labour.planned": 1}
