@@ -363,12 +363,13 @@ def test_sixty_updates_a_second_and_the_page_does_not_fall_behind(browser: Brows
 def test_the_account_explains_what_is_on_its_way_and_nothing_else() -> None:
     labour, notification, texts = books(10)
 
-    def account(texts: int = texts, claims: int = 10, there: int = 10) -> dict[str, int]:
-        claimed = {**notification, "claims": {"completed": there, "repeats": 0}}
-        return draw_up(labour, claimed, texts, {"completed": claims, "repeats": 0}, dead=0)
+    def account(texts: int = texts, claims: int = 10, there: int = 10, given_up: int = 0) -> dict[str, int]:
+        claimed = {**notification, "claims": {**notification["claims"], "completed": there, "discarded": given_up}}
+        return draw_up(labour, claimed, texts, {**labour["claims"], "completed": claims}, dead=0)
 
     assert (account()["on_the_way"], account()["unexplained"]) == (0, 0)
     assert (account(there=8)["on_the_way"], account(there=8)["unexplained"]) == (2, 0)
+    assert (account(there=8, given_up=2)["on_the_way"], account(there=8, given_up=2)["discarded"]) == (0, 2)
     assert account(texts=texts + 1)["unexplained"] == 1  # a text that no row of the ledger knows of
     assert account(claims=11)["unexplained"] == 1  # a claim without an event
     assert account(there=11)["unexplained"] == 1
@@ -380,7 +381,7 @@ def books(number: int, unsettled: int = 0) -> tuple[dict[str, Any], dict[str, An
     states = dict.fromkeys(("SENDING", "IN_DOUBT", "DELIVERED", "UNDELIVERED", "FAILED"), 0)
     common = {
         "outbox": {**counts, "oldest_waiting_seconds": None},
-        "claims": {"completed": number, "repeats": number // 3},
+        "claims": {"completed": number, "discarded": 0, "repeats": number // 3},
         "events": [],
     }
     ledger = {"states": {**states, "SENT": number, "PENDING": unsettled}, "oldest_unsettled_seconds": unsettled / 2}

@@ -105,7 +105,8 @@ class Hands:
         while True:
             try:
                 answer = await self._http.request(method, url, headers=headers, **more)
-                if answer.status_code < 500:
+                in_flight = answer.status_code == 409 and "retry-after" in answer.headers  # an earlier try of ours
+                if answer.status_code < 500 and not in_flight:
                     return answer
                 trouble = _detail(answer)
             except httpx.TransportError:

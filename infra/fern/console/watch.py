@@ -234,11 +234,10 @@ def draw_up(labour: Any, notification: Any, texts: int, labour_claims: Any, dead
     claimed_there, claimed_back = notification["claims"]["completed"], labour_claims["completed"]
     sent = sum(states[state] for state in ("SENT", "DELIVERED", "UNDELIVERED"))
     unsettled = sum(states[state] for state in ("PENDING", "SENDING", "IN_DOUBT"))
+    given_up = notification["claims"]["discarded"] + labour_claims["discarded"]
     account = {
-        **{
-            name: sum(outbox[name] for outbox in outboxes)
-            for name in ("recorded", "published", "waiting", "parked", "discarded")
-        },
+        **{name: sum(outbox[name] for outbox in outboxes) for name in ("recorded", "published", "waiting", "parked")},
+        "discarded": sum(outbox["discarded"] for outbox in outboxes) + given_up,
         "wanted": wanted_there + wanted_back,
         "claimed": claimed_there + claimed_back,
         "repeats": notification["claims"]["repeats"] + labour["claims"]["repeats"],
