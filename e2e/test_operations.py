@@ -2,18 +2,22 @@
 
 import asyncio
 import json
+import re
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
+import click
 import httpx
 import pytest
 
 from e2e.conftest import Load
 from e2e.world import COMPLETE, PATIENCE, Labour, World
+from fern.cli import main
 from fern.dlq import DeadLetter, Look
-from fern.settings import PROJECT_ID
+from fern.settings import PROJECT_ID, PROJECT_ROOT
 from messaging.pubsub import Message, PubSub
 from messaging.relay import Outgoing
 from tests.support import apply_topology, pull_all
@@ -194,6 +198,22 @@ def test_a_relay_does_not_start_with_a_memory_shorter_than_the_replay_horizon(wo
 
     assert done.returncode == 78
     assert "set RETENTION_DAYS to 30 or more" in done.stderr
+
+
+def test_every_command_of_the_runbook_exists_with_its_options() -> None:
+    runbook = (PROJECT_ROOT / "docs" / "operations.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", runbook, re.DOTALL)
+    commands = [line for line in "".join(blocks).splitlines() if line.startswith("fern ")]
+
+    for line in commands:
+        _, *arguments = shlex.split(re.sub(r"[A-Z]+_ID", str(uuid4()), line))
+        command: click.Command = main
+        while isinstance(command, click.Group):
+            _, found, arguments = command.resolve_command(click.Context(command), arguments)
+            assert found, line
+            command = found
+        command.make_context("fern", arguments)  # raises what a person would be told
+    assert len(commands) > 20
 
 
 @pytest.fixture
