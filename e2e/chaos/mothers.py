@@ -47,7 +47,6 @@ class Notebook:
     unanswered: int = 0
     refused_for_now: int = 0
     replayed: int = 0  # the answer was given before
-    untrue: int = 0  # "nothing was changed", and yet it had been
 
     def counts(self) -> dict[str, int]:
         return {
@@ -111,7 +110,8 @@ class Client:
                     self._book.wrong.append(f"{method} {_anonymous(path)} was answered {problem}")
                 if answer.status_code < 500 and problem not in AGAIN:
                     self._book.replayed += replayed
-                    self._book.untrue += denied and replayed and not uncertain
+                    if denied and replayed and not uncertain:
+                        self._book.wrong.append(f"{method} {_anonymous(path)} had changed what it said it had not")
                     return answer
                 self._book.refused_for_now += 1
                 denied |= problem == "unavailable"
