@@ -60,7 +60,8 @@ def test_every_command_in_the_readme_does_what_it_says(fern: Fern) -> None:
     assert "labour-already-completed" in done.stdout
     assert "The baby is here! Eve has given birth." in done.stdout
     assert done.stdout.count("4 texts, each exactly once") == 2  # make demo, and again while things are broken
-    assert "no rows" in done.stdout
+    assert "nothing is parked" in done.stdout
+    assert "clean: every event and every text is accounted for" in done.stdout
 
 
 def test_every_make_target_and_file_the_readme_names_exists() -> None:
