@@ -86,7 +86,7 @@ def test_a_consumer_in_the_middle_of_a_transaction_hands_back_what_it_cannot_fin
     load.assert_everyone_is_told_once()
 
 
-def test_a_dispatcher_with_calls_under_way_waits_for_their_answers(world: World, load: Load) -> None:
+def test_a_dispatcher_with_calls_under_way_leaves_none_of_them_leased(world: World, load: Load) -> None:
     world.phones.put("/faults/slow", json={"rate": 1, "seconds": 1}).raise_for_status()
     try:
         world.until(lambda: count(world, "notification", BEING_SENT) > 0, "a call is under way")

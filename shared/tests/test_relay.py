@@ -3,25 +3,32 @@
 import asyncio
 import random
 import threading
-from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
 
 import asyncpg
-import msgspec
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fern.postgres import TemporaryServer
-from messaging import outbox, relay, settling
+from messaging import relay
 from messaging.errors import BusUnavailable, PublishRejected
 from messaging.faults import FaultPoint
 from messaging.hints import Hinter, Listener
 from messaging.pubsub import PubSub
 from messaging.relay import Outgoing, Relay
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
-from tests.events import TOPICS, AlsoHappened, Happened, emit, outbox_state
+from tests.events import (
+    TOPICS,
+    AlsoHappened,
+    Happened,
+    Troubled,
+    all_published,
+    emit,
+    everything_on_the_bus,
+    outbox_rows,
+    outbox_state,
+)
 from tests.support import apply_topology, eventually, pull_all
 
 
@@ -31,34 +38,6 @@ async def bus(bus_host: str, project: str) -> AsyncIterator[PubSub]:
     bus = PubSub(project, timeout=3)
     yield bus
     await bus.close()
-
-
-class Troubled:
-    """The real bus behind a bad line: calls fail before or after they had their effect, or are rejected."""
-
-    def __init__(self, bus: PubSub, seed: int) -> None:
-        self._bus, self._random = bus, random.Random(seed)
-        self.accepted = defaultdict[str, list[int]](list)
-
-    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
-        luck = self._random.random()
-        if luck < 0.15:
-            raise BusUnavailable("the request was lost")
-        if luck < 0.25:
-            raise PublishRejected("not this time")
-        message_ids = await self._bus.publish(topic, messages)
-        for message in messages:
-            event = msgspec.json.decode(message.data, type=Happened)
-            self.accepted[event.key].append(event.number)
-        if luck < 0.4:
-            raise BusUnavailable("the answer was lost")
-        return message_ids
-
-
-async def everything_on_the_bus(bus: PubSub) -> list[Happened]:
-    """In the order of publishing, per topic."""
-    topics = await asyncio.gather(*(pull_all(bus, f"tests.{topic}") for topic in TOPICS))
-    return [msgspec.json.decode(message.data, type=Happened) for messages in topics for message in messages]
 
 
 async def test_four_relays_with_failing_publishes_keep_each_keys_order_and_lose_nothing(
@@ -85,7 +64,7 @@ async def test_four_relays_with_failing_publishes_keep_each_keys_order_and_lose_
     ]
 
     running = [asyncio.create_task(one.run(stop)) for one in relays]
-    await eventually(lambda: _all_published(labour_engine), "everything is published", seconds=60)
+    await eventually(lambda: all_published(labour_engine), "everything is published", seconds=60)
     stop.set()
     await asyncio.gather(*running)
 
@@ -105,17 +84,13 @@ async def test_four_relays_on_a_healthy_bus_publish_nothing_twice(
     relays = [Relay(labour_engine, bus, batch_size=20, lanes=8) for _ in range(4)]
 
     async def drain(one: Relay) -> None:
-        while not await _all_published(labour_engine):
+        while not await all_published(labour_engine):
             await one.run_once()
 
     await asyncio.gather(*(drain(one) for one in relays))
 
     found = [(event.key, event.number) for event in await everything_on_the_bus(bus)]
     assert sorted(found) == sorted((f"labour-{key}", number) for key in range(30) for number in range(8))
-
-
-async def _all_published(engine: AsyncEngine) -> bool:
-    return all(published for _, _, published, _, _ in await outbox_state(engine))
 
 
 async def test_a_published_row_knows_the_message_that_it_became(
@@ -125,7 +100,7 @@ async def test_a_published_row_knows_the_message_that_it_became(
 
     await Relay(labour_engine, bus, lanes=64).run_once()
 
-    rows = {str(row.event_id): row.message_id for row in await _rows(labour_units, parked=False)}
+    rows = {str(row.event_id): row.message_id for row in await outbox_rows(labour_units, parked=False)}
     messages = [message for topic in TOPICS for message in await pull_all(bus, f"tests.{topic}")]
     assert rows == {message.attributes["ce-id"]: message.message_id for message in messages}
 
@@ -168,121 +143,9 @@ async def test_a_poison_row_is_parked_and_holds_up_its_own_key_only(
         ("sick", False, 0, False),
         ("well", True, 0, False),
     ]
-    [parked] = await _rows(labour_units, parked=True)
+    [parked] = await outbox_rows(labour_units, parked=True)
     assert parked.last_error is not None
     assert "NOT_FOUND" in parked.last_error
-
-
-@pytest.mark.parametrize("settle", [settling.retry, settling.discard])
-async def test_one_command_frees_the_key_of_a_parked_row(
-    labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub, settle: Callable[..., Awaitable[object]]
-) -> None:
-    await emit(labour_units, Happened("sick", 1), Happened("sick", 2))
-    rejecting = Rejecting()
-    once = {"max_attempts": 1, "lanes": 64}
-    await Relay(labour_engine, rejecting, **once).run_once()
-    assert (await Relay(labour_engine, bus, **once).run_once()).published == 0
-    [parked] = await _rows(labour_units, parked=True)
-
-    async with labour_units() as uow:
-        await settle(uow.session, parked.event_id)
-    done = await Relay(labour_engine, bus, lanes=64).run_once()
-
-    discarded = settle is settling.discard
-    assert done.published == (1 if discarded else 2)
-    assert [event.number for event in await everything_on_the_bus(bus)] == ([2] if discarded else [1, 2])
-
-
-async def test_parked_rows_are_seen_and_freed_by_the_group_in_batches(
-    labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
-) -> None:
-    await emit(
-        labour_units, *(Happened(f"a{number}", 1) for number in range(5)), AlsoHappened("b", 1), Happened("b", 2)
-    )
-    await Relay(labour_engine, Rejecting(), max_attempts=1, lanes=64).run_once()
-
-    async with labour_units() as uow:
-        groups = await settling.parked_groups(uow.session)
-    batches, after = list[settling.Batch](), 0
-    while not batches or batches[-1].next:
-        async with labour_units() as uow:
-            wanted: dict[str, Any] = {"type": Happened.type, "reason": "NEVER", "after": after, "limit": 2}
-            batches.append(await settling.settle_parked(uow.session, discard=False, **wanted))
-        after = batches[-1].next or 0
-    done = await Relay(labour_engine, bus, lanes=64).run_once()
-
-    assert [(group.type, group.reason, group.count, group.labours) for group in groups] == [
-        (Happened.type, "never", 5, 5),
-        (AlsoHappened.type, "never", 1, 1),
-    ]
-    assert [len(batch.items) for batch in batches] == [2, 2, 1]
-    assert done.published == 5  # "b" is held by its first, which nobody has freed
-    assert {event.key for event in await everything_on_the_bus(bus)} == {f"a{number}" for number in range(5)}
-
-
-class Rejecting:
-    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
-        raise PublishRejected("never")
-
-
-async def _rows(units_of_work: UnitsOfWork, *, parked: bool) -> list[outbox.OutboxRow]:
-    async with units_of_work() as uow:
-        return await outbox.rows(uow.session, parked=parked)
-
-
-async def test_a_replay_publishes_what_was_published_in_order_and_leaves_the_rest_alone(
-    labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
-) -> None:
-    await emit(labour_units, *(Happened("a", number) for number in range(4)), Happened("b", 0))
-    await Relay(labour_engine, bus, lanes=64).run_once()
-    await emit(labour_units, Happened("parked", 0), Happened("discarded", 0))
-    await Relay(labour_engine, Rejecting(), max_attempts=1, lanes=64).run_once()
-    await emit(labour_units, Happened("waiting", 0))
-    async with labour_engine.begin() as connection:
-        await connection.execute(text("UPDATE outbox SET discarded_at = now() WHERE ordering_key = 'discarded'"))
-    assert len(await everything_on_the_bus(bus)) == 5
-
-    async with labour_units() as uow:
-        chosen = settling.published(since=None, until=None, ordering_key=None, type=Happened.type)
-        rehearsed = await settling.replay(uow.session, chosen, dry_run=True, after=0, limit=100)
-        assert await settling.replays(uow.session) == settling.Replays(waiting=0, parked=0)
-    async with labour_units() as uow:
-        replayed = await settling.replay(uow.session, chosen, dry_run=False, after=0, limit=100)
-        assert await settling.replays(uow.session) == settling.Replays(waiting=5, parked=0)
-    await Relay(labour_engine, bus, lanes=64).run_once()
-
-    assert rehearsed == replayed
-    again = [(event.key, event.number) for event in await everything_on_the_bus(bus)]
-    assert sorted(again) == [("a", 0), ("a", 1), ("a", 2), ("a", 3), ("b", 0), ("waiting", 0)]
-    assert [number for key, number in again if key == "a"] == [0, 1, 2, 3]
-    async with labour_units() as uow:
-        assert await settling.replays(uow.session) == settling.Replays(waiting=0, parked=0)
-
-
-async def test_replays_while_two_relays_and_a_writer_are_at_work_keep_the_order_of_first_times(
-    labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
-) -> None:
-    line, stop = Troubled(bus, seed=3), asyncio.Event()
-    fast: dict[str, Any] = {"batch_size": 25, "lanes": 8, "poll_interval": 0.01, "retry_base": 0.001, "retry_cap": 0.01}
-    relays = [Relay(labour_engine, line, max_attempts=1000, **fast) for _ in range(2)]
-    running = [asyncio.create_task(one.run(stop)) for one in relays]
-    keys = [f"labour-{number}" for number in range(10)]
-    replayed = 0
-    await emit(labour_units, *(Happened(key, 0) for key in keys))
-    await eventually(lambda: _all_published(labour_engine), "there is something to replay", seconds=60)
-
-    for number in range(1, 15):
-        await emit(labour_units, *(Happened(key, number) for key in keys))
-        chosen = settling.published(since=None, until=None, ordering_key=keys[number % 10], type=None)
-        async with labour_units() as uow:
-            replayed += len((await settling.replay(uow.session, chosen, dry_run=False, after=0, limit=7)).items)
-    await eventually(lambda: _all_published(labour_engine), "everything is published", seconds=60)
-    stop.set()
-    await asyncio.gather(*running)
-
-    assert replayed > 0
-    for key in keys:
-        assert list(dict.fromkeys(line.accepted[key])) == list(range(15))
 
 
 async def test_one_bad_message_in_a_call_does_not_keep_the_others_back(
@@ -324,7 +187,7 @@ async def test_a_bus_that_is_away_costs_no_attempts_and_is_waited_for_calmly(
     await asyncio.sleep(1.0)  # the outage itself: long enough for a hot loop to show in the count
     calls_while_away = calls
     back.set()
-    await eventually(lambda: _all_published(labour_engine), "published after the outage")
+    await eventually(lambda: all_published(labour_engine), "published after the outage")
     stop.set()
     await running
 
@@ -342,7 +205,7 @@ async def test_a_relay_survives_a_restart_of_the_database(
     await asyncio.to_thread(postgres.kill)
     await asyncio.to_thread(postgres.start)
     await _until_it_works(lambda: emit(labour_units, Happened("a", 1)))
-    await eventually(lambda: _all_published(labour_engine), "published after the restart")
+    await eventually(lambda: all_published(labour_engine), "published after the restart")
     stop.set()
     await running
 
@@ -378,7 +241,7 @@ async def test_a_relay_that_dies_anywhere_leaves_its_work_to_the_next(
             await Relay(labour_engine, bus).run_once()
     finally:
         point.disarm()
-    assert not await _all_published(labour_engine)
+    assert not await all_published(labour_engine)
 
     assert (await Relay(labour_engine, bus).run_once()).published == 2
 
@@ -404,7 +267,7 @@ async def test_a_hint_after_the_commit_wakes_the_relay_long_before_it_would_poll
     await woken.wait()  # the first one says that the listener is connected
     await emit(lambda: UnitOfWork(labour_engine, source="test", committed=hinter.hint), Happened("a", 1))
 
-    await eventually(lambda: _all_published(labour_engine), "published without waiting for the poll")
+    await eventually(lambda: all_published(labour_engine), "published without waiting for the poll")
 
     stop.set()
     await tasks[2]
