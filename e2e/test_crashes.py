@@ -1,6 +1,6 @@
 """Each process dies (SIGKILL) at each of its fault points, is started again, and everyone is told exactly once.
 
-docs/crash-points.md is the table of what was promised and what was seen. A run compares itself with it; a run with FERN_WRITE_DOCS=1
+docs/crash-points.md is the table of what was promised and what was seen. A run compares itself with it; with FERN_WRITE_DOCS=1 it
 writes it.
 """
 
@@ -199,8 +199,8 @@ Notification service takes (3), the messages it made of them, the texts on the p
 are the same in every row: that is the promise. What was done when the process died before it could say so is done again; then the
 last columns name the service that published twice, and the one whose claims absorbed it.
 
-Written by `FERN_WRITE_DOCS=1 make test ARGS=e2e/test_crashes.py`. The tests compare themselves with it: a fault point without a row,
-and a row without its fault point, fail the build.
+Written by `FERN_WRITE_DOCS=1 make test ARGS=e2e/test_crashes.py`. The tests compare themselves with it: a fault point without a
+row, and a row without its fault point, fail the build.
 
 | the process that dies | at | committed | published | claimed | messages | texts | told | published again | absorbed |
 |---|---|---|---|---|---|---|---|---|---|

@@ -28,15 +28,18 @@ SLICE = 10  # batches that one call for retention deletes
 
 Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
 BatchSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Position = Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+Word = Annotated[str, msgspec.Meta(max_length=500, pattern=r"^[^\x00]*$")]
 
 
 class Parked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which parked rows: of a type, with a text in their reason, or all; from which position on."""
 
-    type: str | None = None
-    reason: str | None = None
-    after: int = 0
+    type: Word | None = None
+    reason: Word | None = None
+    after: Position = 0
     limit: BatchSize = 100
 
 
@@ -45,15 +48,15 @@ class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     since: Moment | None = None
     until: Moment | None = None
-    ordering_key: str | None = None
-    type: str | None = None
+    ordering_key: Word | None = None
+    type: Word | None = None
     dry_run: bool = False
-    after: int = 0
+    after: Position = 0
     limit: BatchSize = 500
 
 
 class GivenUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    consumer: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+    consumer: Annotated[str, msgspec.Meta(pattern="^[a-z-]{1,100}$")]
     event_ids: Annotated[list[UUID], msgspec.Meta(max_length=1000)]
 
 

@@ -12,7 +12,6 @@ its claim is forgotten would have its effect a second time.
 """
 
 import asyncio
-import calendar
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -30,6 +29,8 @@ from messaging.process import wait
 
 log = get_logger()
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MONTHS_AHEAD = 3
 INTERVAL = 3600.0  # seconds between runs
 BATCH = 1000  # rows deleted in one transaction
@@ -76,9 +77,9 @@ class Month:
 
 
 def first_id(at: datetime) -> UUID:
-    """The smallest UUIDv7 of a moment; ids compare like their times."""
-    milliseconds = calendar.timegm(at.utctimetuple()) * 1000 + at.microsecond // 1000
-    return UUID(int=milliseconds << 80)
+    """The smallest UUIDv7 of a moment; ids compare like their times, and none is older than 1970."""
+    milliseconds = (at - EPOCH) // timedelta(milliseconds=1)
+    return UUID(int=max(milliseconds, 0) << 80)
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from uuid import UUID
 
 import httpx
@@ -272,3 +272,10 @@ def test_the_first_id_of_a_moment_is_not_above_any_id_made_then() -> None:
 
     assert first_id(before) <= uuid7() < first_id(before + timedelta(minutes=1))
     assert Month(2031, 12).next() == Month(2032, 1)
+
+
+def test_no_id_is_older_than_1970_and_every_moment_has_a_first_one() -> None:
+    east, west = timezone(timedelta(hours=12)), timezone(timedelta(hours=-12))
+
+    assert first_id(datetime.min.replace(tzinfo=east)) == UUID(int=0)
+    assert first_id(datetime.max.replace(tzinfo=west)) > uuid7()
