@@ -29,7 +29,6 @@ SLICE = 10  # batches that one call for retention deletes
 Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
 BatchSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-Position = Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 Word = Annotated[str, msgspec.Meta(max_length=500, pattern=r"^[^\x00]*$")]
 
