@@ -2,7 +2,7 @@
 
 A chapter is one bash session. A ```sh block is run; a ```text block right after it is what it prints, errors included, where `…`
 stands for anything within a line, and a line of nothing but `…` for any number of lines. What differs from run to run may be
-shown as it once was: ids, references, times, numbers of 16 digits and more, the width of columns, and what bash says about jobs
+shown as it once was: ids, references, times, numbers of 12 digits and more, the width of columns, and what bash says about jobs
 that were killed do not count (`_VARYING`). A command may fail only where its line goes on to show the exit code (`$?`).
 """
 
@@ -58,7 +58,7 @@ _VARYING = (
     (re.compile(r"^bash: line \d+: +\d+ (Killed|Terminated) .*\n", re.MULTILINE), ""),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<id>"),
     (re.compile(r"#[A-Z2-7]{8}\b"), "<reference>"),
-    (re.compile(r"(?<!\S)-?\d{16,20}\b"), "<long number>"),
+    (re.compile(r"(?<!\S)-?\d{12,20}\b"), "<long number>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00(:00)?)?"), "<time>"),
     (re.compile(r"-{3,}"), "---"),
     (re.compile(r"[ \t]+"), " "),
@@ -180,6 +180,8 @@ def test_every_file_that_a_page_names_exists_and_every_diagram_can_be_drawn(page
         for opening, closing in ("[]", "()", "{}"):
             assert diagram.count(opening) == diagram.count(closing), diagram
         assert diagram.count('"') % 2 == 0, diagram
+        words = [line.split()[0] for line in lines]
+        assert sum(words.count(word) for word in ("subgraph", "alt", "opt", "loop")) == words.count("end"), diagram
 
 
 def test_the_index_leads_to_every_chapter() -> None:
