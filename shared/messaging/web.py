@@ -81,13 +81,14 @@ def _from_database(error: Exception) -> ProblemDetailsException:
 
 def _unavailable(error: BaseException) -> ProblemDetailsException:
     log.warning("database unavailable", error=type(error).__name__)
-    detail = "The database is not answering just now. Nothing was changed; try again."
+    # It may have gone away between our commit and its answer, so nobody here knows whether anything was changed.
+    detail = "The database is not answering just now. Try again, with the same Idempotency-Key if you sent one."
     return Problem(503, "unavailable", detail, {"Retry-After": "1"})
 
 
 def _from_bug(error: Exception) -> ProblemDetailsException:
     log.error("unexpected error", exc_info=error)
-    return Problem(500, "internal-error", "Something went wrong on our side. Nothing was changed.")
+    return Problem(500, "internal-error", "Something went wrong on our side. It is not your request.")
 
 
 def _tracing(app: ASGIApp) -> ASGIApp:

@@ -7,6 +7,7 @@ import httpx
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from messaging.unit_of_work import AFTER_COMMIT
 from tests.labour_parts import GRACE, assert_problem, outbox_types, plan, speaking_as
 
 KEY = {"Idempotency-Key": '"8e03978e-40d5-43e8-bc93-6894a57f9324"'}
@@ -24,6 +25,27 @@ async def test_a_retried_request_with_the_same_key_has_one_effect_and_gets_the_s
     assert first.content == again.content
     assert "idempotency-replayed" not in first.headers
     assert again.headers["idempotency-replayed"] == "true"
+    assert await outbox_types(labour_engine) == ["labour.completed"]
+
+
+async def test_a_database_that_goes_away_before_it_confirms_the_commit_is_asked_again_with_the_same_key(
+    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
+) -> None:
+    labour = await plan(labour_client)
+
+    async def lose_the_answer() -> None:
+        raise ConnectionResetError
+
+    AFTER_COMMIT.arm(lose_the_answer)
+    try:
+        lost = await labour_client.put(f"{labour}/complete", headers=KEY)
+    finally:
+        AFTER_COMMIT.disarm()
+    again = await labour_client.put(f"{labour}/complete", headers=KEY)
+
+    assert_problem(lost, 503, "unavailable")
+    assert "nothing was changed" not in lost.json()["detail"].lower()  # for it was
+    assert (again.status_code, again.headers["idempotency-replayed"]) == (200, "true")
     assert await outbox_types(labour_engine) == ["labour.completed"]
 
 
