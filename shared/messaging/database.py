@@ -38,7 +38,7 @@ async def connect_raw(url: str, *, process: str) -> asyncpg.Connection:
 
 def is_passing(error: BaseException) -> bool:
     """True when waiting may help: the database is away, full, or asked us to run the transaction again."""
-    if isinstance(error, OSError | TimeoutError | PoolExhausted | asyncpg.InterfaceError):
+    if isinstance(error, OSError | TimeoutError | PoolExhausted | asyncpg.InterfaceError | asyncpg.InternalClientError):
         return True
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return True
