@@ -12,11 +12,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import asyncpg
 import click
 from rich.console import Console
 from rich.live import Live
@@ -31,6 +30,7 @@ from fern.errors import FernError, NotClean
 from fern.journey import journey
 from fern.postgres import TemporaryServer
 from fern.runtime.progress import make_console
+from messaging.database import is_passing
 from messaging.logs import configure
 
 QUIET_WITHIN = 180.0  # seconds after the storm in which all must have arrived
@@ -109,9 +109,11 @@ async def break_everything(world: World, server: TemporaryServer, run: Run) -> N
 
 async def _look(world: World, run: Run) -> None:
     while True:
-        # The database is one of the things that break.
-        with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
+        try:
             run.committed, run.texts, run.waiting = await asyncio.to_thread(on_the_way, world)
+        except Exception as error:
+            if not is_passing(error):  # the database is one of the things that break
+                raise
         await asyncio.sleep(0.5)
 
 

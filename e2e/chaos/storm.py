@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import asyncpg
 import httpx
 
 from e2e.chaos.schedule import LEASE, QUARANTINE, TIMEOUT, Action, Kind
@@ -21,6 +20,7 @@ from e2e.world import World, a_world
 from fern.faults import TARGETS
 from fern.postgres import SERVICES, TemporaryServer, ensure_service_databases, temporary_server
 from fern.settings import PROJECT_ROOT
+from messaging.database import connect_raw, is_passing
 
 LOOK_SECONDS = 0.2
 BROKEN: dict[Kind, str] = {"kill": "dead", "freeze": "frozen", "database": "restart of the database", "cut": "cut off"}
@@ -128,15 +128,15 @@ class Storm:
 
     async def _cut(self, action: Action) -> bool:
         try:
-            connection = await asyncpg.connect(self._server.dsn(), timeout=2)
-        except (OSError, TimeoutError, asyncpg.PostgresError):
+            connection = await connect_raw(self._server.dsn(), process="chaos")
+            try:
+                return bool(await connection.fetchval(_CUT, action.target, action.how["share"]))
+            finally:
+                connection.terminate()
+        except Exception as error:
+            if not is_passing(error):
+                raise
             return False  # it is being restarted, which cuts them all
-        try:
-            return bool(await connection.fetchval(_CUT, action.target, action.how["share"]))
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            return False
-        finally:
-            connection.terminate()
 
     async def _break(self, action: Action) -> bool:
         """Whoever is to have the fault may be dead or frozen: then it gets it late, or not at all. It is always cleared."""
