@@ -123,7 +123,9 @@ class World:
         if spec.heartbeat:
             return spec.heartbeat.exists()
         try:
-            return httpx.get(str(spec.health_url), timeout=2).is_success
+            return self.phones.get(
+                str(spec.health_url), timeout=2
+            ).is_success  # any client will do; a new one costs much more
         except httpx.TransportError:
             return False
 

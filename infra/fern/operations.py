@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import httpx
@@ -24,7 +25,7 @@ def call(api: str, method: str, path: str, *, settings: Settings | None = None, 
     url = (settings or Settings.load()).url(api) + path
     for attempt in range(1, TRIES + 1):
         try:
-            answer = httpx.request(method, url, headers=headers, timeout=20, **arguments)
+            answer = _client().request(method, url, headers=headers, **arguments)
         except httpx.TransportError as error:
             raise NotRunning(f"{api} does not answer: {error}", command="fern up") from None
         if answer.status_code != 503 or attempt == TRIES:
@@ -33,6 +34,12 @@ def call(api: str, method: str, path: str, *, settings: Settings | None = None, 
     if answer.is_error:
         raise Refused(api, answer)
     return answer.json()
+
+
+@cache
+def _client() -> httpx.Client:
+    """One for all calls: making one costs more than many of them."""
+    return httpx.Client(timeout=20, trust_env=False)
 
 
 def in_batches(api: str, path: str, selection: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
