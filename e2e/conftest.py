@@ -94,7 +94,9 @@ class Fern:
     def __init__(self, home: str, port_base: int) -> None:
         self.port_base = port_base
         self.settings = Settings(port_base, Path(home))
-        self.environment = {**os.environ, "FERN_HOME": home, "FERN_PORT_BASE": str(port_base)}
+        # Without what `make test ARGS=…` passes on: a make below it would take that for its own.
+        ours = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "ARGS")}
+        self.environment = {**ours, "FERN_HOME": home, "FERN_PORT_BASE": str(port_base)}
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.run([str(Path(sys.executable).with_name("fern")), *arguments])
