@@ -93,7 +93,7 @@ async def break_everything(world: World, server: TemporaryServer, run: Run) -> N
     async with asyncio.TaskGroup() as tasks:
         background = [tasks.create_task(storm.supervise()), tasks.create_task(_look(world, run))]
         writing = tasks.create_task(write(world.labour_apis, run.book, run.seed, stop))
-        await asyncio.gather(storm.rage(), asyncio.sleep(run.seconds))
+        await storm.rage(run.seconds)
         run.done = dict(storm.did)
         run.enter("finishing")
         stop.set()

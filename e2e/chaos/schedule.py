@@ -61,7 +61,7 @@ SMS_FAULTS: dict[str, dict[str, Any]] = {
 
 # Of each kind: seconds from the end of one to the beginning of the next, and for how long it stays broken.
 PAUSES: dict[Kind, tuple[float, float]] = {
-    "kill": (0.5, 2.5),
+    "kill": (1.0, 3.0),
     "freeze": (0.5, 2.0),
     "database": (4.0, 12.0),
     "cut": (1.0, 4.0),
