@@ -103,12 +103,14 @@ async def take_account(world: World, book: Notebook, published: list[Published])
     phones = await _phones(world, {row["phone"] for row in ledger} | {phone for phone, _ in book.texts})
     databases = await _audit(world)
     texts = _Texts(book, ledger, phones)
-    findings = [
+    seen = [
         *_clients_were_told_the_truth(book, outbox),
         *_all_was_published(outbox, published),
         *out_of_order(published),
         *texts.findings(),
     ]
+    known = {(finding.kind, finding.event_id) for finding in databases.findings}  # by two witnesses, and counted once
+    findings = [finding for finding in seen if (finding.kind, finding.event_id) not in known]
     totals = Counter[str](finding.kind for finding in findings) + Counter(databases.totals)
     counts = {
         "committed": len(outbox),
@@ -124,7 +126,7 @@ async def take_account(world: World, book: Notebook, published: list[Published])
         "people": len({phone for phone, _ in book.texts}),
     }
     totals["lost"] += totals["stuck"]  # what waits for a person did not arrive
-    return Result(counts, {kind: totals[kind] for kind in FOUR}, findings + databases.findings)
+    return Result(counts, {kind: totals[kind] for kind in FOUR}, databases.findings + findings)
 
 
 async def _audit(world: World) -> Account:
