@@ -27,14 +27,20 @@ from tests.support import served
 
 ROOT = Path(__file__).parent
 
-# Tests that share a running system: one process has them all, one after the other. All others go by file.
-GROUPS = {
-    **dict.fromkeys(("test_new_user", "test_console", "test_tutorial"), "what make up has started"),
-    **dict.fromkeys(
-        ("test_crashes", "test_journeys", "test_operations", "test_stopping", "test_trace", "test_sms_ledger"),
-        "a world",
+# Tests that share a running system: one process has them all, in this order. All others go by file.
+SHARING = {
+    "a world": (
+        "test_crashes",
+        "test_journeys",
+        "test_operations",
+        "test_stopping",
+        "test_trace",
+        "test_sms_ledger",
+        "test_openapi",
     ),
+    "what make up has started": ("test_new_user", "test_console", "test_tutorial"),
 }
+GROUPS = {file: group for group, files in SHARING.items() for file in files}
 
 
 def group(nodeid: str) -> str:
@@ -54,7 +60,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Grouped
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first."""
-    items.sort(key=lambda item: (group(item.nodeid) not in GROUPS.values(), not item.nodeid.startswith("e2e/")))
+    order = [*GROUPS]
+
+    def rank(item: pytest.Item) -> int:
+        if item.path.stem in GROUPS:
+            return order.index(item.path.stem)
+        return len(order) if item.path.parent.name == "e2e" else len(order) + 1
+
+    items.sort(key=rank)
 
 
 @pytest.fixture(scope="session")

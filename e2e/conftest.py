@@ -24,14 +24,14 @@ def databases(server: TemporaryServer) -> dict[str, str]:
     return {service: asyncio.run(fresh_database(server, service)) for service in ("labour", "notification")}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def world(postgres: TemporaryServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Every process, on the embedded bus; shared by tests that each leave it as they found it."""
     with a_world(tmp_path_factory.mktemp("world"), databases(postgres)) as world:
         yield world
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def google_world(
     postgres: TemporaryServer, google_bus: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
@@ -110,9 +110,9 @@ class Fern:
         return json.loads(self(*arguments, "--json").stdout)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def fern() -> Iterator[Fern]:
-    """The whole system as `make up` brings it up. Tests of xdist_group "up" share one, and leave it as they found it."""
+    """The whole system as `make up` brings it up. Shared by tests that each leave it as they found it."""
     # Not below pytest's own directory: that is closed to the user PostgreSQL runs as when we are root.
     with tempfile.TemporaryDirectory(prefix="fern-up-") as home:
         fern = Fern(home, free_port_base())

@@ -30,8 +30,6 @@ from fern.settings import PROJECT_ROOT, Settings
 from messaging.web import serve
 from tests.runtime.ports import free_port_base
 
-pytestmark = pytest.mark.xdist_group("up")
-
 PATIENCE = 90_000  # milliseconds; only ever waited for when something is wrong
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [

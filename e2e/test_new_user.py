@@ -4,12 +4,8 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
-
 from e2e.conftest import Fern
 from fern.settings import DEFAULT_PORT_BASE, PROJECT_ROOT
-
-pytestmark = pytest.mark.xdist_group("up")  # one system for all of them
 
 
 def test_after_up_every_process_is_healthy(fern: Fern) -> None:

@@ -79,7 +79,6 @@ def matches(printed: str, promised: str) -> bool:
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in plain(printed))) is not None
 
 
-@pytest.mark.xdist_group("up")
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.stem)
 def test_a_chapter_does_what_it_says_and_leaves_the_system_as_it_was(chapter: Path, fern: Fern, tmp_path: Path) -> None:
     here, before = steps(chapter, fern.port_base), sources()
@@ -191,7 +190,6 @@ def test_the_index_leads_to_every_chapter() -> None:
     assert len(CHAPTERS) == 14
 
 
-@pytest.mark.xdist_group("up")
 def test_after_all_chapters_every_event_and_every_text_is_accounted_for(fern: Fern) -> None:
     account = fern.json("audit")
 
