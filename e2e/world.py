@@ -166,7 +166,7 @@ class World:
     def stop(self, name: str) -> int:
         """As an orchestrator would; returns the exit code."""
         self._running[name].send_signal(signal.SIGTERM)
-        return self._running[name].wait(20)
+        return self._running[name].wait(PATIENCE)
 
     def start_all(self) -> None:
         self.start("sms-sandbox", *([] if self._bus else ["pubsub"]))
