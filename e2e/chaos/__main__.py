@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from e2e.chaos.account import Result, Tap, on_the_way, take_account
+from e2e.chaos.account import Result, Tap, take_account
 from e2e.chaos.mothers import Notebook, write
 from e2e.chaos.schedule import LEFT_OUT, Action, schedule
 from e2e.chaos.storm import Storm, a_private_world
-from e2e.world import World
+from e2e.world import TAKEN, World
 from fern.errors import FernError, NotClean
 from fern.journey import journey
 from fern.postgres import TemporaryServer
@@ -103,7 +103,7 @@ async def break_everything(world: World, server: TemporaryServer, run: Run) -> N
         for task in background:
             task.cancel()
     run.enter("accounting")
-    run.result = await take_account(world, run.book, await tap.drain())
+    run.result = await take_account(world, run.book, tap, storm.poison)
     run.result.add_deaths(storm.died)
 
 
@@ -124,6 +124,23 @@ async def _until_quiet(run: Run) -> None:
         if run.waiting or run.committed != last:
             quiet_since, last = time.monotonic(), run.committed
         await asyncio.sleep(0.2)
+
+
+def on_the_way(world: World) -> tuple[int, int, int]:
+    """Events that are committed, texts that are sent, and how much has still to arrive somewhere. By counting only."""
+    committed = _count(world, "labour", "outbox") + _count(world, "notification", "outbox")
+    texts = _count(world, "notification", "notification WHERE state IN ('SENT', 'DELIVERED', 'UNDELIVERED', 'FAILED')")
+    unsettled = _count(world, "notification", "notification") - texts
+    unpublished = sum(_count(world, service, "outbox WHERE published_at IS NULL") for service in world.urls)
+    done = "processed_event WHERE status = 'COMPLETED'"
+    for_notification = _count(world, "labour", "outbox WHERE topic = ANY($1)", TAKEN)
+    unclaimed = for_notification - _count(world, "notification", done)
+    unclaimed += _count(world, "notification", "outbox") - _count(world, "labour", done)
+    return committed, texts, unsettled + unpublished + unclaimed
+
+
+def _count(world: World, service: str, rows: str, *arguments: Any) -> int:
+    return int(world.sql(service, f"SELECT count(*) FROM {rows}", *arguments)[0][0])
 
 
 @contextmanager

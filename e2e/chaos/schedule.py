@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from e2e.world import TAKEN
+
 # Times of the SMS sender here, in seconds. A text whose call began is called absent after lease and quarantine, at the earliest.
 LEASE, TIMEOUT, QUARANTINE = 3.0, 1.5, 8.0
 
@@ -20,7 +22,7 @@ LEFT_OUT = {
     "a lost disk": "what PostgreSQL and the bus have confirmed stays confirmed",
 }
 
-Kind = Literal["kill", "freeze", "database", "cut", "bus", "sms"]
+Kind = Literal["kill", "freeze", "database", "cut", "bus", "sms", "poison"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ PAUSES: dict[Kind, tuple[float, float]] = {
     "cut": (1.0, 4.0),
     "bus": (0.2, 1.5),
     "sms": (0.2, 1.0),
+    "poison": (2.0, 6.0),
 }
 LENGTHS: dict[Kind, tuple[float, float]] = {
     "kill": (0.1, 1.0),
@@ -75,6 +78,7 @@ LENGTHS: dict[Kind, tuple[float, float]] = {
     "cut": (0.0, 0.0),
     "bus": (1.0, 4.0),
     "sms": (1.0, 3.0),
+    "poison": (0.0, 0.0),
 }
 # A frozen sender, then a frozen provider, then a text created late: together well within lease and quarantine.
 SHORTER_FREEZES = {"notification-dispatcher": (1.0, LEASE + 1.0), "sms-sandbox": (0.3, 1.5)}
@@ -89,6 +93,7 @@ def schedule(seed: int, seconds: float, processes: Sequence[str]) -> list[Action
         "cut": ("labour", "notification"),
         "bus": list(BUS_FAULTS),
         "sms": list(SMS_FAULTS),
+        "poison": TAKEN,
     }
     actions = [action for kind, deck in decks.items() for action in _lane(kind, deck, seed, seconds)]
     return sorted(actions, key=lambda action: (action.at, action.kind))

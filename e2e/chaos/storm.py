@@ -14,20 +14,32 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
+from uuid_utils.compat import uuid7
 
 from e2e.chaos.schedule import LEASE, QUARANTINE, TIMEOUT, Action, Kind
 from e2e.world import World, a_world
 from fern.faults import TARGETS
 from fern.postgres import SERVICES, TemporaryServer, ensure_service_databases, temporary_server
-from fern.settings import PROJECT_ROOT
+from fern.settings import PROJECT_ID, PROJECT_ROOT
 from messaging.database import connect_raw, is_passing
+from messaging.envelope import attributes
+from messaging.errors import BusUnavailable
+from messaging.pubsub import PubSub
+from messaging.relay import Outgoing
 
 LOOK_SECONDS = 0.2
 BACK_WITHIN = 30.0  # seconds
-BROKEN: dict[Kind, str] = {"kill": "dead", "freeze": "frozen", "database": "restart of the database", "cut": "cut off"}
+BROKEN: dict[Kind, str] = {
+    "kill": "dead",
+    "freeze": "frozen",
+    "database": "restart of the database",
+    "cut": "cut off",
+    "poison": "poisoned",
+}
 DONE: dict[Kind, str] = {
     "kill": "kills",
     "freeze": "freezes",
@@ -35,6 +47,7 @@ DONE: dict[Kind, str] = {
     "cut": "cuts of connections",
     "bus": "faults of the bus",
     "sms": "faults of the provider",
+    "poison": "poison messages",
 }
 
 TWICE = ("labour-api", "labour-relay", "notification-consumer", "notification-dispatcher")
@@ -75,6 +88,7 @@ class Storm:
         self._http = httpx.AsyncClient(timeout=1.0, trust_env=False)
         self.did = Counter[str]()
         self.died: list[str] = []
+        self.poison: set[str] = set()
 
     async def rage(self, seconds: float) -> None:
         """For as long as that, and until all is mended."""
@@ -111,6 +125,8 @@ class Storm:
                 return await self._cut(action)
             case "bus" | "sms":
                 return await self._break(action)
+            case "poison":
+                return await self._poison(action)
 
     async def _kill(self, action: Action) -> bool:
         self._killed.add(action.target)
@@ -162,6 +178,22 @@ class Storm:
                 pass
         return switched_on
 
+    async def _poison(self, action: Action) -> bool:
+        """A message that has the shape of an event, and nothing of what such an event must say."""
+        event_id, now = uuid7(), datetime.now(UTC)
+        about = attributes(
+            id=event_id, source="chaos", type=action.target, version=1, subject="nobody", time=now, traceparent=""
+        )
+        self.poison.add(str(event_id))
+        bus = PubSub(PROJECT_ID, timeout=2.0)
+        try:
+            async with asyncio.timeout(60):
+                while not await _publish(bus, action.target, Outgoing(b"{}", {**about, "ce-sequence": "0"})):
+                    pass
+        finally:
+            await bus.close()
+        return True
+
     async def _call(self, method: str, url: str, body: dict[str, object] | None = None) -> bool:
         try:
             (await self._http.request(method, url, json=body)).raise_for_status()
@@ -178,6 +210,15 @@ class Storm:
                     self.died.append(name)
                     self._world.spawn(name)
             await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _publish(bus: PubSub, topic: str, message: Outgoing) -> bool:
+    try:
+        await bus.publish(topic, [message])
+    except BusUnavailable:
+        await asyncio.sleep(LOOK_SECONDS)
+        return False
+    return True
 
 
 def _now() -> float:
