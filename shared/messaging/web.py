@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
-import asyncpg
 import msgspec
 import structlog
 import uvicorn
@@ -23,8 +22,6 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, OpenAPIType, Operation, Schema
 from litestar.plugins.problem_details import ProblemDetailsConfig, ProblemDetailsException, ProblemDetailsPlugin
 from litestar.types import ASGIApp, ControllerRouterHandler, Message, Receive, Scope, Send
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolExhausted
 
 from messaging import trace
 from messaging.database import is_passing
@@ -75,7 +72,8 @@ def _from_http(error: HTTPException) -> ProblemDetailsException:
     return Problem(error.status_code, _NAMES.get(error.status_code, "invalid-request"), error.detail, error.headers)
 
 
-def _from_database(error: Exception) -> ProblemDetailsException:
+def _from_anything(error: Exception) -> ProblemDetailsException:
+    """A database that is away shows in many ways, also in the driver's own errors while it connects."""
     return _unavailable(error) if is_passing(error) else _from_bug(error)
 
 
@@ -145,12 +143,8 @@ def create_app(
     """Pages of other origins may call us only if they are named in `cors_origins`."""
     table: dict[type[Exception], Callable[[Any], ProblemDetailsException]] = {
         HTTPException: _from_http,
-        DBAPIError: _from_database,
-        asyncpg.PostgresError: _from_database,
-        PoolExhausted: _from_database,
-        OSError: _unavailable,
         RetentionTooShort: lambda error: Problem(409, "retention-too-short", f"Refused: {error}."),
-        Exception: _from_bug,
+        Exception: _from_anything,
         **problems,
     }
     app = Litestar(

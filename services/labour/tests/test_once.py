@@ -3,7 +3,9 @@
 import asyncio
 from uuid import uuid4
 
+import asyncpg
 import httpx
+import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -28,13 +30,14 @@ async def test_a_retried_request_with_the_same_key_has_one_effect_and_gets_the_s
     assert await outbox_types(labour_engine) == ["labour.completed"]
 
 
+@pytest.mark.parametrize("error", [ConnectionResetError(), asyncpg.InterfaceError("connection is closed")], ids=repr)
 async def test_a_database_that_goes_away_before_it_confirms_the_commit_is_asked_again_with_the_same_key(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
+    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine, error: Exception
 ) -> None:
     labour = await plan(labour_client)
 
     async def lose_the_answer() -> None:
-        raise ConnectionResetError
+        raise error
 
     AFTER_COMMIT.arm(lose_the_answer)
     try:
