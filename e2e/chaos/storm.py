@@ -32,7 +32,8 @@ from messaging.pubsub import PubSub
 from messaging.relay import Outgoing
 
 LOOK_SECONDS = 0.2
-BACK_WITHIN = 30.0  # seconds
+BACK_WITHIN = 30.0  # seconds for a process to start, before the storm goes on without it
+MENDED_WITHIN = 180.0  # seconds for the bus or the sandbox to answer, before the run is given up
 BROKEN: dict[Kind, str] = {
     "kill": "dead",
     "freeze": "frozen",
@@ -173,7 +174,7 @@ class Storm:
         while not switched_on and _now() < end:
             switched_on = await self._call("PUT", url, action.how)
         await asyncio.sleep(end - _now())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(MENDED_WITHIN):
             while not await self._call("DELETE", url):
                 pass
         return switched_on
@@ -187,7 +188,7 @@ class Storm:
         self.poison.add(str(event_id))
         bus = PubSub(PROJECT_ID, timeout=2.0)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(MENDED_WITHIN):
                 while not await _publish(bus, action.target, Outgoing(b"{}", {**about, "ce-sequence": "0"})):
                     pass
         finally:
