@@ -26,6 +26,7 @@ def test_whatever_breaks_nothing_is_lost_doubled_out_of_order_or_unexplained() -
     assert account["committed"] == account["published"] > 0
     assert account["claimed"] == account["effects"] > 0
     assert account["texts due"] == account["texts on phones"] + account["refused by the provider"] > 0
+    assert account["people"] == account["who got exactly their texts"]
     # It was a storm, and not a calm.
     assert len(report["done"]) == len({action["kind"] for action in report["schedule"]}) == 7
     assert all(report["done"].values())

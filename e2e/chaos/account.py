@@ -134,6 +134,7 @@ async def take_account(world: World, book: Notebook, tap: Tap, poison: set[str])
         "texts on phones": sum(phones.values()),
         "refused by the provider": texts.refused,
         "people": len({phone for phone, _ in book.texts}),
+        "who got exactly their texts": texts.exact,
         "poison, put aside": len(poison),
     }
     totals["lost"] += totals["stuck"]  # what waits for a person did not arrive
@@ -231,6 +232,12 @@ class _Texts:
     @property
     def refused(self) -> int:
         return sum((self._refusals & (self._due - self._phones)).values())
+
+    @property
+    def exact(self) -> int:
+        """People who got all that was due to them, and nothing else."""
+        wrong = {phone for phone, _ in (self._due - self._phones - self._refusals) + (self._phones - self._due)}
+        return len({phone for phone, _ in self._due} - wrong)
 
     def findings(self) -> Iterator[Finding]:
         for text in self._due - self._phones - self._refusals:
