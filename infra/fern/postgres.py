@@ -6,6 +6,7 @@ directories above it are made searchable (o+x, not readable) where they are not:
 
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -14,7 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -195,11 +196,12 @@ def temporary_server(directory: Path, *, fsync: bool = False) -> Iterator[Tempor
 
 
 def _start_on_free_port(data_dir: Path, *, fsync: bool) -> TemporaryServer:
-    """A port that is free when we look may be taken when the server binds it, hence the attempts."""
+    """A port that is free when we look may be taken when the server binds it, hence the attempts.
+
+    From below the range that systems take for outgoing connections: one of those could have it when the server is started again.
+    """
     for attempts_left in reversed(range(5)):
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
-        server = TemporaryServer(data_dir, port, fsync=fsync)
+        server = TemporaryServer(data_dir, _free_port(), fsync=fsync)
         try:
             server.start()
         except PostgresUnusable as error:
@@ -208,6 +210,13 @@ def _start_on_free_port(data_dir: Path, *, fsync: bool) -> TemporaryServer:
         else:
             return server
     raise AssertionError("unreachable")
+
+
+def _free_port() -> int:
+    for port in random.SystemRandom().sample(range(10_000, 32_000), 50):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise PostgresUnusable("no free port was found for the test server.")
 
 
 def _as(account: str | None) -> dict[str, Any]:
