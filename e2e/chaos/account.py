@@ -25,7 +25,8 @@ from fern.topology import Declared
 from messaging.pubsub import Message, PubSub
 
 POISON_WITHIN = 90.0  # seconds
-PERSONAL = re.compile(r"\d{3}55501\d\d|The baby is here|is in labour\.|Nearly there")
+# Digits within an id or a time are none of a phone.
+PERSONAL = re.compile(r"(?<![0-9a-f-])(\+?1)?\d{3}55501\d\d(?![0-9a-f])|The baby is here|is in labour\.|Nearly there")
 FOUR = ("lost", "duplicated", "out-of-order", "unexplained")
 
 
