@@ -9,7 +9,9 @@ import json
 import os
 import random
 import shutil
+import signal
 import sqlite3
+import sys
 import tempfile
 import threading
 import time
@@ -223,6 +225,7 @@ def main(seconds: float, seed: int | None, as_json: bool) -> None:
     Exit code 20 if anything was lost, duplicated, out of order or unexplained.
     """
     configure("chaos", "CRITICAL")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: leave nothing running
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # what we start shares nothing with us; gRPC would say so on stderr
     run = Run(random.randrange(10_000) if seed is None else seed, seconds)
     why = ""
