@@ -6,13 +6,13 @@ STAMP := $(VENV)/.installed
 # Passed on to the command: make logs ARGS="-f labour-api", make up ARGS=--embedded, make reset ARGS=--yes
 ARGS  ?=
 
-OURS        := shared services/labour services/notification infra
-SOURCES     := shared services infra $(wildcard e2e)
+OURS        := shared services/labour services/notification infra/pubsub_emulator infra/sms_sandbox infra/fern
+SOURCES     := shared services infra/fern e2e
 SHOW_PIP    := awk -v live="$$([ -t 2 ] && echo yes)" -f infra/install-progress.awk
 LOCKS       := requirements.lock services/labour/requirements.lock services/notification/requirements.lock \
 	infra/docker/requirements.lock
 COMPILE     := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate \
-	$(foreach name,shared labour notification infra,--no-emit-package fern-$(name))
+	$(foreach name,shared labour notification infra pubsub-emulator sms-sandbox,--no-emit-package fern-$(name))
 CANDIDATES  := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11
 
 .DEFAULT_GOAL := help
@@ -61,6 +61,8 @@ check: $(STAMP) ## lint, types and import arrows only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(SOURCES)
+	$(BIN)/mypy infra/pubsub_emulator
+	$(BIN)/mypy infra/sms_sandbox
 	$(BIN)/lint-imports
 
 fmt: $(STAMP) ## format and fix what can be fixed
@@ -71,7 +73,7 @@ lock: $(STAMP) ## resolve the dependencies anew, with hashes; the images get wha
 	$(COMPILE) --group dev pyproject.toml -o requirements.lock
 	$(COMPILE) -c requirements.lock services/labour/pyproject.toml -o services/labour/requirements.lock
 	$(COMPILE) -c requirements.lock services/notification/pyproject.toml -o services/notification/requirements.lock
-	$(COMPILE) -c requirements.lock infra/pyproject.toml -o infra/docker/requirements.lock
+	$(COMPILE) -c requirements.lock infra/fern/pyproject.toml -o infra/docker/requirements.lock
 	@! grep -n '://' $(LOCKS) || { echo "error: a lock names a place; it must work with any index" >&2; exit 1; }
 
 install: $(STAMP) ## install into .venv what the lock says; the other targets do it by themselves

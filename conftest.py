@@ -15,15 +15,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from fern.postgres import TemporaryServer, ensure_service_databases, temporary_server
-from fern.pubsub import google
-from fern.pubsub import server as embedded
-from fern.token import make_token
+from e2e.support.tools import served
+from fern.commands.token import make_token
+from fern.runtime.postgres import TemporaryServer, ensure_service_databases, temporary_server
 from labour.app import build as labour_app
 from labour.settings import Settings as LabourSettings
 from messaging.database import create_engine
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
-from tests.support import served
+from pubsub_emulator import google
+from pubsub_emulator import server as embedded
 
 ROOT = Path(__file__).parent
 

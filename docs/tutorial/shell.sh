@@ -6,7 +6,7 @@ mkdir -p "$SCRATCH"
 
 # Where everything is, and all that the services are told, so that you can start one of them by hand.
 eval "$(python -c '
-from fern.postgres import binary
+from fern.runtime.postgres import binary
 from fern.settings import Settings
 here = Settings.load()
 for name, value in {

@@ -6,33 +6,11 @@ import msgspec
 
 from contracts import events
 
+# Every concrete struct of `contracts.events`; an abstract base has no `type` of its own.
 EVENTS: dict[tuple[str, int], type[events.Event]] = {
-    (event.type, event.version): event
-    for event in (
-        events.ContractionCorrected,
-        events.ContractionDeleted,
-        events.ContractionEnded,
-        events.ContractionStarted,
-        events.LabourAnnounced,
-        events.LabourBegun,
-        events.LabourCompleted,
-        events.LabourPhaseChanged,
-        events.NotificationDelivered,
-        events.NotificationFailed,
-        events.NotificationSent,
-        events.SubscriberAdded,
-        events.SubscriberRemoved,
-        events.InviteCreated,
-        events.InviteRevoked,
-        events.LabourPlanned,
-        events.LabourStatusPosted,
-        events.LabourStatusRemoved,
-        events.SubscriberBlocked,
-        events.SubscriberRequested,
-        events.SubscriberRoleChanged,
-        events.SubscriberUnblocked,
-        events.SubscriberWithdrawn,
-    )
+    (struct.type, struct.version): struct
+    for struct in vars(events).values()
+    if isinstance(struct, type) and issubclass(struct, events.Event) and hasattr(struct, "type")
 }
 
 

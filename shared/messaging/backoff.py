@@ -1,6 +1,8 @@
-"""How long to wait before trying again: doubling, capped, with jitter so that many waiters do not return together."""
+"""Waiting: for events with a limit, and between retries with pauses that double, are capped, and have jitter."""
 
+import asyncio
 import random
+from collections.abc import Collection
 
 
 def delay(attempt: int, *, base: float, cap: float) -> float:
@@ -21,3 +23,21 @@ class Backoff:
 
     def reset(self) -> None:
         self.failures = 0
+
+
+async def wait_for_any(*events: asyncio.Event, tasks: Collection[asyncio.Task[None]] = (), seconds: float) -> None:
+    """Until one of the events is set, one of the tasks is done, or `seconds` are over."""
+    waiters = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait([*waiters, *tasks], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for waiter in waiters:
+        waiter.cancel()
+
+
+async def wait(event: asyncio.Event, seconds: float) -> bool:
+    """True as soon as the event is set, False after `seconds`."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+        return True
+    except TimeoutError:
+        return False

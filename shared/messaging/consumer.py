@@ -14,22 +14,23 @@ its events are handled one by one, so that a bad event costs only itself.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
+from structlog import get_logger
+
 from messaging import claims
 from messaging.backoff import Backoff
+from messaging.bus import Message, Outgoing, Publisher
 from messaging.claims import Claim
-from messaging.database import is_passing
+from messaging.database import is_transient
 from messaging.envelope import Envelope, open_envelope
 from messaging.errors import BusUnavailable, PublishRejected, Undecodable
 from messaging.faults import FaultPoint
-from messaging.logs import get_logger, mask
-from messaging.pubsub import Message
-from messaging.relay import Outgoing, Publisher
+from messaging.masking import mask
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 
 log = get_logger()
@@ -134,7 +135,7 @@ class Consumer(Generic[E]):
             try:
                 return await self._in_one_transaction(events)
             except Exception as error:
-                if not is_passing(error):
+                if not is_transient(error):
                     raise
                 pause = backoff.next()
                 log.warning("database unavailable", error=type(error).__name__, retry_in=round(pause, 2))
@@ -224,13 +225,6 @@ def decoder(
             raise Undecodable(reasons[type(error)], str(error)) from None
 
     return decode_envelope
-
-
-def by_subscription(messages: Iterable[Message]) -> dict[str, list[str]]:
-    ack_ids = defaultdict[str, list[str]](list)
-    for message in messages:
-        ack_ids[message.subscription].append(message.ack_id)
-    return dict(ack_ids)
 
 
 Handle = Callable[[Sequence[Message]], Awaitable[list[Verdict]]]

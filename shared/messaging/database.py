@@ -36,7 +36,7 @@ async def connect_raw(url: str, *, process: str) -> asyncpg.Connection:
     return await asyncpg.connect(plain, timeout=5, server_settings={"application_name": process})
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """True when waiting may help: the database is away, full, or asked us to run the transaction again."""
     if isinstance(error, OSError | TimeoutError | PoolExhausted | asyncpg.InterfaceError | asyncpg.InternalClientError):
         return True

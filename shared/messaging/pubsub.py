@@ -8,7 +8,6 @@ Create it inside the running event loop.
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -17,8 +16,8 @@ from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOT
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
 from google.pubsub_v1.types import pubsub as types
 
+from messaging.bus import Message, Outgoing
 from messaging.errors import BusUnavailable, PublishRejected
-from messaging.relay import Outgoing
 
 _PublishRequest = types.PublishRequest.pb()
 _PubsubMessage = types.PubsubMessage.pb()
@@ -40,21 +39,6 @@ _REJECTED = {
 MAX_CALL_BYTES = 9_000_000  # the service takes 10 MB a call
 ACK_IDS_PER_CALL = 1000
 HEARTBEAT_SECONDS = 25.0
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A delivery. `delivery_attempt` is 0 when the subscription has no dead-letter policy; `published_at` is in seconds since
-    1970, or 0 if that is not known.
-    """
-
-    subscription: str
-    ack_id: str
-    message_id: str
-    data: bytes
-    attributes: dict[str, str]
-    delivery_attempt: int
-    published_at: float = 0.0
 
 
 class PubSub:

@@ -15,20 +15,21 @@ Weakness: a relay that is frozen, not dead, keeps its lanes until the database e
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from structlog import get_logger
 
-from messaging.backoff import Backoff, delay
-from messaging.database import is_passing
+from messaging.backoff import Backoff, delay, wait, wait_for_any
+from messaging.bus import Outgoing, Publisher
+from messaging.database import is_transient
 from messaging.envelope import sequence
 from messaging.errors import BusError, BusUnavailable, PublishRejected
 from messaging.faults import FaultPoint
-from messaging.logs import get_logger, mask
-from messaging.process import wait, wait_for_any
+from messaging.masking import mask
 
 log = get_logger()
 
@@ -75,16 +76,6 @@ _MARK_REJECTED = text("""
         parked_at = CASE WHEN attempts + 1 >= :max_attempts THEN clock_timestamp() END
     WHERE position = :position
 """)
-
-
-class Outgoing(NamedTuple):
-    data: bytes
-    attributes: Mapping[str, str]
-
-
-class Publisher(Protocol):
-    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
-        """All or none, as one call; the bus's ids of them. Raises `BusUnavailable` or `PublishRejected`."""
 
 
 class Row(NamedTuple):
@@ -146,7 +137,7 @@ class Relay:
             try:
                 done = await self.run_once()
             except Exception as error:
-                if not is_passing(error):
+                if not is_transient(error):
                     raise
                 pause = backoff.next()
                 log.warning("database unavailable", error=type(error).__name__, retry_in=round(pause, 2))

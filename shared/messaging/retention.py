@@ -20,12 +20,11 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from structlog import get_logger
 
-from messaging.backoff import delay
-from messaging.database import is_passing
+from messaging.backoff import delay, wait
+from messaging.database import is_transient
 from messaging.errors import RetentionTooShort
-from messaging.logs import get_logger
-from messaging.process import wait
 
 log = get_logger()
 
@@ -133,7 +132,7 @@ class Retention:
                     put_off=report.put_off,
                 )
             except Exception as error:
-                if not is_passing(error):
+                if not is_transient(error):
                     raise
                 log.warning("retention put off", error=type(error).__name__)
             await wait(stop, INTERVAL)

@@ -71,31 +71,3 @@ def add_journeys_v2() -> None:
             DROP CONSTRAINT processed_event_status_check,
             ADD CONSTRAINT processed_event_status_check CHECK (status IN ('PROCESSING', 'COMPLETED', 'DISCARDED'))
     """)
-
-
-def create_idempotency_keys_v1() -> None:
-    op.execute("""
-        CREATE TABLE idempotency_key (
-            scope       text NOT NULL,
-            key         text NOT NULL,
-            fingerprint bytea NOT NULL,
-            status      smallint NOT NULL,
-            headers     jsonb NOT NULL,
-            body        bytea NOT NULL,
-            expires_at  timestamptz NOT NULL,
-            PRIMARY KEY (scope, key)
-        )
-    """)
-    op.execute("CREATE INDEX idempotency_key_expiry ON idempotency_key (expires_at)")
-
-
-def create_rate_limits_v1() -> None:
-    # Unlogged: counting costs no write-ahead log, and after a crash of the database everybody starts anew.
-    op.execute("""
-        CREATE UNLOGGED TABLE rate_limit (
-            who     text PRIMARY KEY,
-            count   integer NOT NULL,
-            ends_at timestamptz NOT NULL
-        )
-    """)
-    op.execute("CREATE INDEX rate_limit_end ON rate_limit (ends_at)")

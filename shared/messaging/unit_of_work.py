@@ -24,7 +24,7 @@ AFTER_WRITE = FaultPoint(
 )
 BEFORE_COMMIT = FaultPoint("uow.before_commit", "change and events are written, nothing is committed")
 AFTER_COMMIT = FaultPoint(
-    "uow.after_commit_before_hint", "committed, nobody was told that there is something to publish"
+    "uow.after_commit_before_wakeup", "committed, nobody was told that there is something to publish"
 )
 
 

@@ -11,18 +11,19 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
-from fern.postgres import TemporaryServer
+from e2e.support.events import TOPICS, Happened
+from e2e.support.tools import apply_topology, eventually, pull_all
+from fern.runtime.postgres import TemporaryServer
 from messaging import claims
 from messaging import consumer as consumer_module
+from messaging.bus import Message
 from messaging.claims import lock_key
 from messaging.consumer import Consumer, Received, Verdict
 from messaging.envelope import Envelope, attributes
 from messaging.errors import Undecodable
 from messaging.faults import FaultPoint
-from messaging.pubsub import Message, PubSub
+from messaging.pubsub import PubSub
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
-from tests.events import TOPICS, Happened
-from tests.support import apply_topology, eventually, pull_all
 
 ACK, NACK = Verdict.ACK, Verdict.NACK
 SUBSCRIPTION = f"tests.{Happened.type}"

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 import contracts
-from contracts import EVENTS, Event, UnknownEvent, WrongSchema, decode, json_schema
+from contracts.events import Event, LabourCompleted
+from contracts.registry import EVENTS, UnknownEvent, WrongSchema, decode, json_schema
 
 SCHEMAS = Path(contracts.__file__).parent / "schemas"
 
@@ -38,7 +39,7 @@ COMPLETED = {
 def test_a_consumer_ignores_fields_it_does_not_know() -> None:
     event = decode("labour.completed", 1, msgspec.json.encode({**COMPLETED, "weight_grams": 3400}))
 
-    assert isinstance(event, contracts.LabourCompleted)
+    assert isinstance(event, LabourCompleted)
     assert event.mother_name == "Ada"
 
 

@@ -10,15 +10,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from fern.postgres import TemporaryServer
-from messaging import relay
-from messaging.errors import BusUnavailable, PublishRejected
-from messaging.faults import FaultPoint
-from messaging.hints import Hinter, Listener
-from messaging.pubsub import PubSub
-from messaging.relay import Outgoing, Relay
-from messaging.unit_of_work import UnitOfWork, UnitsOfWork
-from tests.events import (
+from e2e.support.events import (
     TOPICS,
     AlsoHappened,
     Happened,
@@ -29,7 +21,16 @@ from tests.events import (
     outbox_rows,
     outbox_state,
 )
-from tests.support import apply_topology, eventually, pull_all
+from e2e.support.tools import apply_topology, eventually, pull_all
+from fern.runtime.postgres import TemporaryServer
+from messaging import relay
+from messaging.bus import Outgoing
+from messaging.errors import BusUnavailable, PublishRejected
+from messaging.faults import FaultPoint
+from messaging.pubsub import PubSub
+from messaging.relay import Relay
+from messaging.unit_of_work import UnitOfWork, UnitsOfWork
+from messaging.wakeups import Listener, Waker
 
 
 @pytest.fixture
@@ -253,7 +254,7 @@ async def test_a_relay_that_dies_anywhere_leaves_its_work_to_the_next(
 async def test_a_hint_after_the_commit_wakes_the_relay_long_before_it_would_poll(
     labour_url: str, labour_engine: AsyncEngine, bus: PubSub
 ) -> None:
-    hinter = Hinter(labour_url, relay.CHANNEL, process="test")
+    waker = Waker(labour_url, relay.CHANNEL, process="test")
     sleepy = Relay(labour_engine, bus, poll_interval=3600)
     woken = asyncio.Event()
 
@@ -263,9 +264,9 @@ async def test_a_hint_after_the_commit_wakes_the_relay_long_before_it_would_poll
 
     listener = Listener(labour_url, relay.CHANNEL, wake, process="test")
     stop = asyncio.Event()
-    tasks = [asyncio.create_task(task) for task in (hinter.run(), listener.run(), sleepy.run(stop))]
+    tasks = [asyncio.create_task(task) for task in (waker.run(), listener.run(), sleepy.run(stop))]
     await woken.wait()  # the first one says that the listener is connected
-    await emit(lambda: UnitOfWork(labour_engine, source="test", committed=hinter.hint), Happened("a", 1))
+    await emit(lambda: UnitOfWork(labour_engine, source="test", committed=waker.wake), Happened("a", 1))
 
     await eventually(lambda: all_published(labour_engine), "published without waiting for the poll")
 
@@ -279,21 +280,21 @@ async def test_hints_go_on_after_their_connection_was_cut_at_any_moment(
     postgres: TemporaryServer, labour_url: str
 ) -> None:
     woken = asyncio.Event()
-    hinter = Hinter(labour_url, relay.CHANNEL, process="cut")
+    waker = Waker(labour_url, relay.CHANNEL, process="cut")
     listener = Listener(labour_url, relay.CHANNEL, woken.set, process="whole")
-    tasks = [asyncio.create_task(task) for task in (hinter.run(), listener.run())]
+    tasks = [asyncio.create_task(task) for task in (waker.run(), listener.run())]
     await woken.wait()  # the first one says that the listener is connected
 
     async def a_hint_arrives() -> bool:
-        hinter.hint()
+        waker.wake()
         return woken.is_set()
 
     for turns in range(6):
         await eventually(a_hint_arrives, f"a hint arrives on a new connection (after {turns} turns)")
         woken.clear()
-        await woken.wait()  # for the last hint that was given: now the hinter has nothing to do
+        await woken.wait()  # for the last hint that was given: now the waker has nothing to do
         woken.clear()
-        cutting = threading.Thread(target=asyncio.run, args=[_cut(postgres, "cut:hint")])
+        cutting = threading.Thread(target=asyncio.run, args=[_cut(postgres, "cut:wake")])
         cutting.start()
         cutting.join()  # without a turn of our loop, on purpose: the server's goodbye is there, and nobody has read it
         for _ in range(turns):

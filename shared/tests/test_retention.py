@@ -11,6 +11,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from uuid_utils.compat import uuid7
 
+from e2e.support.events import Happened, emit
+from e2e.support.tools import eventually, served
 from labour.app import build as labour_app
 from labour.settings import Settings as LabourSettings
 from messaging import claims
@@ -18,8 +20,6 @@ from messaging.claims import Claim
 from messaging.errors import RetentionTooShort
 from messaging.retention import Month, Retention, first_id
 from messaging.unit_of_work import UnitsOfWork
-from tests.events import Happened, emit
-from tests.support import eventually, served
 
 KEEP = timedelta(days=90)
 NOW = datetime(2031, 5, 20, tzinfo=UTC)

@@ -6,20 +6,21 @@ Each imports only what it needs, which is most of the time that it takes to star
 import asyncio
 
 from labour.settings import Settings
-from messaging.process import run_role
+from servicekit.process import run_role
 
 
 async def api(stop: asyncio.Event) -> None:
     from labour.app import build
-    from messaging.web import serve
+    from servicekit.web import serve
 
     settings = Settings.load()
     await serve(build(settings), host=settings.api_host, port=settings.api_port, stop=stop)
 
 
 async def consumer(stop: asyncio.Event) -> None:
-    from labour.told import TOPICS, create_consumer
-    from messaging.workers import run_consumer
+    from labour.application.told import TOPICS
+    from labour.consumer import create_consumer
+    from servicekit.workers import run_consumer
 
     settings = Settings.load()
     await run_consumer(
@@ -33,7 +34,7 @@ async def consumer(stop: asyncio.Event) -> None:
 
 
 async def relay(stop: asyncio.Event) -> None:
-    from messaging.workers import run_relay
+    from servicekit.workers import run_relay
 
     await run_relay(stop, name="labour-relay", settings=Settings.load())
 

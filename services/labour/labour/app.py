@@ -6,38 +6,38 @@ from collections.abc import AsyncGenerator
 from litestar import Litestar, Router
 from litestar.di import Provide
 
-from labour.api import LabourController, show_told
-from labour.auth import Tokens, provide_caller
-from labour.contractions_api import ContractionController
-from labour.limits import limit_changes
-from labour.live import Changes, LiveController
-from labour.once import provide_once
-from labour.people_api import PeopleController, SubscriptionController
-from labour.problems import PROBLEMS
+from labour.application.command_runner import provide_once
+from labour.http.auth import Tokens, provide_caller
+from labour.http.contractions import ContractionController
+from labour.http.labours import LabourController, show_told
+from labour.http.limits import limit_changes
+from labour.http.live import Changes, LiveController
+from labour.http.problems import PROBLEMS
+from labour.http.subscribers import PeopleController, SubscriptionController
 from labour.settings import Settings
 from messaging import relay
 from messaging.database import create_engine, ping
-from messaging.hints import Hinter, Listener
-from messaging.operations import OPERATIONS, operator_guard
-from messaging.rate_limit import RateLimit
 from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork
-from messaging.web import create_app
+from messaging.wakeups import Listener, Waker
+from servicekit.operator_api import OPERATIONS, operator_guard
+from servicekit.rate_limit import RateLimit
+from servicekit.web import create_app
 
 
 def build(settings: Settings) -> Litestar:
     engine = create_engine(settings.database_url, process="labour-api")
-    hinter = Hinter(settings.database_url, relay.CHANNEL, process="labour-api")
+    waker = Waker(settings.database_url, relay.CHANNEL, process="labour-api")
     tokens = Tokens(settings)
 
     def units_of_work() -> UnitOfWork:
-        return UnitOfWork(engine, source="labour", committed=hinter.hint)
+        return UnitOfWork(engine, source="labour", committed=waker.wake)
 
     changes = Changes(units_of_work)
     listener = Listener(settings.database_url, relay.CHANNEL, changes.hint, process="labour-api")
 
     async def lifespan(app: Litestar) -> AsyncGenerator[None, None]:
-        running = (hinter.run(), listener.run(), changes.run(app.state.stopping))
+        running = (waker.run(), listener.run(), changes.run(app.state.stopping))
         background = [asyncio.create_task(one) for one in running]
         yield
         for task in background:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from messaging.settings import Environment
+from servicekit.settings import Environment
 
 LOCAL_SECRET = "local-secret-for-tokens-on-this-machine"  # noqa: S105  (refused by being unused anywhere else)
 

@@ -4,8 +4,8 @@ import asyncio
 
 from alembic import context
 
-from labour import store
+from labour import storage
 from labour.settings import Settings
-from messaging.migrations import migrate
+from servicekit.migrations import migrate
 
-asyncio.run(migrate(context, Settings.load().database_url, store.metadata))
+asyncio.run(migrate(context, Settings.load().database_url, storage.metadata))

@@ -7,8 +7,8 @@ import httpx
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from fern.token import make_token
-from labour.contractions import Contraction
+from fern.commands.token import make_token
+from labour.domain.contraction import Contraction
 
 GRACE = {"name": "Grace", "phone": "+1 (202) 555-0123"}
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from labour.advice import Advice, Kind, advise
-from labour.contractions import Contraction
+from labour.domain.advice import Advice, Kind, advise
+from labour.domain.contraction import Contraction
 from tests.labour_parts import a_contraction
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)

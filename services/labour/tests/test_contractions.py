@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from contracts import (
+from contracts.events import (
     ContractionCorrected,
     ContractionDeleted,
     ContractionEnded,
@@ -19,9 +19,9 @@ from contracts import (
     LabourPhaseChanged,
     LabourPlanned,
 )
-from labour.advice import advise
-from labour.contractions import Phase, phase_after
-from labour.errors import (
+from labour.domain.advice import advise
+from labour.domain.contraction import Phase, phase_after
+from labour.domain.errors import (
     ContractionRunning,
     ImpossibleTimes,
     LabourAlreadyCompleted,
@@ -29,7 +29,7 @@ from labour.errors import (
     LabourNotBegun,
     NoSuchContraction,
 )
-from labour.model import Labour
+from labour.domain.labour import Labour
 from tests.labour_parts import a_contraction
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)

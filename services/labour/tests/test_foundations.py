@@ -13,9 +13,11 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
-from contracts import EVENTS, Event, NotificationDelivered, NotificationFailed, NotificationSent, decode
-from labour import commands, store, told
-from labour.phone import NotAPhoneNumber, to_e164
+from contracts.events import Event, NotificationDelivered, NotificationFailed, NotificationSent
+from contracts.registry import EVENTS, decode
+from labour import storage
+from labour.application import commands, told
+from labour.domain.phone import NotAPhoneNumber, to_e164
 from messaging.consumer import Received
 from messaging.envelope import Envelope, open_envelope
 from messaging.faults import POINTS
@@ -76,13 +78,13 @@ class Crash(BaseException):
 
 
 @pytest.mark.parametrize(
-    "point", ["uow.after_write_before_events", "uow.before_commit", "uow.after_commit_before_hint"]
+    "point", ["uow.after_write_before_events", "uow.before_commit", "uow.after_commit_before_wakeup"]
 )
 async def test_an_event_exists_if_and_only_if_the_change_committed(
     labour_units: UnitsOfWork, labour_engine: AsyncEngine, point: str
 ) -> None:
     async with labour_units() as uow:
-        labour = await commands.plan_labour(store.Labours(uow, "ada"), mother_name="Ada")
+        labour = await commands.plan_labour(storage.Labours(uow, "ada"), mother_name="Ada")
 
     async def crash() -> None:
         raise Crash
@@ -91,13 +93,13 @@ async def test_an_event_exists_if_and_only_if_the_change_committed(
     try:
         with pytest.raises(Crash):
             async with labour_units() as uow:
-                await commands.complete_labour(store.Labours(uow, "ada"), labour.id)
+                await commands.complete_labour(storage.Labours(uow, "ada"), labour.id)
     finally:
         POINTS[point].disarm()
 
     async with labour_engine.connect() as connection:
         phase = (await connection.execute(text("SELECT phase FROM labour"))).scalar_one()
-    committed = point == "uow.after_commit_before_hint"
+    committed = point == "uow.after_commit_before_wakeup"
     assert phase == ("complete" if committed else "planned")
     assert await outbox_types(labour_engine) == (["labour.completed"] if committed else [])
 
@@ -161,8 +163,8 @@ async def test_everything_that_can_happen_to_a_labour_is_sent_as_its_contract_sa
 
 async def test_the_migrations_make_the_tables_that_the_code_expects(labour_engine: AsyncEngine) -> None:
     def differences(connection: Connection) -> list[Any]:
-        found = compare_metadata(MigrationContext.configure(connection), store.metadata)
-        ours = {table.name for table in store.metadata.sorted_tables}
+        found = compare_metadata(MigrationContext.configure(connection), storage.metadata)
+        ours = {table.name for table in storage.metadata.sorted_tables}
         return [one for one in found if not _extra(one, ours)]
 
     async with labour_engine.connect() as connection:

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from fern.postgres import TemporaryServer
+from e2e.support.tools import eventually
+from fern.runtime.postgres import TemporaryServer
 from tests.labour_parts import GRACE, assert_problem, outbox_types, plan
-from tests.support import eventually
 
 
 async def test_a_labour_from_plan_to_complete(labour_client: httpx.AsyncClient, labour_engine: AsyncEngine) -> None:

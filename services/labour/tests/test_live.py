@@ -17,17 +17,18 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
-from contracts import NotificationDelivered, NotificationSent
-from labour import live
+from contracts.events import NotificationDelivered, NotificationSent
+from e2e.support.tools import apply_topology, served
 from labour.app import build
+from labour.application.told import TOPICS
+from labour.consumer import create_consumer
+from labour.http import live
 from labour.settings import Settings
-from labour.told import TOPICS, create_consumer
+from messaging.bus import Outgoing
 from messaging.envelope import attributes
 from messaging.pubsub import PubSub
-from messaging.relay import Outgoing
-from messaging.workers import run_consumer
+from servicekit.workers import run_consumer
 from tests.labour_parts import GRACE, assert_problem, plan, speaking_as
-from tests.support import apply_topology, served
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 NEVER = 3600.0

@@ -4,8 +4,8 @@ import asyncio
 
 from alembic import context
 
-from messaging.migrations import migrate
-from notification import ledger
+from notification.delivery import ledger
 from notification.settings import Settings
+from servicekit.migrations import migrate
 
 asyncio.run(migrate(context, Settings.load().database_url, ledger.metadata))

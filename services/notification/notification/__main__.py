@@ -6,23 +6,23 @@ Each imports only what it needs, which is most of the time that it takes to star
 import asyncio
 from functools import partial
 
-from messaging.process import run_role, until_ready
 from notification.settings import Settings
+from servicekit.process import run_role, until_ready
 
 
 async def api(stop: asyncio.Event) -> None:
-    from messaging.web import serve
     from notification.app import build
+    from servicekit.web import serve
 
     settings = Settings.load()
     await serve(build(settings), host=settings.api_host, port=settings.api_port, stop=stop)
 
 
 async def consumer(stop: asyncio.Event, *, drain: bool = False) -> None:
-    from messaging.workers import run_consumer
-    from notification import ledger
     from notification.consumer import create_consumer
-    from notification.reactions import TOPICS
+    from notification.delivery import ledger
+    from notification.domain.reactions import TOPICS
+    from servicekit.workers import run_consumer
 
     settings = Settings.load()
     await run_consumer(
@@ -32,7 +32,7 @@ async def consumer(stop: asyncio.Event, *, drain: bool = False) -> None:
         project_id=settings.project_id,
         topics=TOPICS,
         create=create_consumer,
-        hints=ledger.CHANNEL,
+        wakes=ledger.CHANNEL,
         drain=drain,
     )
 
@@ -40,19 +40,19 @@ async def consumer(stop: asyncio.Event, *, drain: bool = False) -> None:
 async def dispatcher(stop: asyncio.Event) -> None:
     from messaging import relay as outbox_relay
     from messaging.database import create_engine, ping
-    from messaging.hints import Hinter, Listener
     from messaging.unit_of_work import UnitOfWork
-    from notification import ledger
-    from notification.dispatcher import Dispatcher
-    from notification.reconcile import Reconciler
-    from notification.sms import Twilio
+    from messaging.wakeups import Listener, Waker
+    from notification.delivery import ledger
+    from notification.delivery.dispatcher import Dispatcher
+    from notification.delivery.reconciler import Reconciler
+    from notification.delivery.twilio import Twilio
 
     settings = Settings.load()
     engine = create_engine(settings.database_url, process="notification-dispatcher", pool_size=10)
-    hinter = Hinter(settings.database_url, outbox_relay.CHANNEL, process="notification-dispatcher")
+    waker = Waker(settings.database_url, outbox_relay.CHANNEL, process="notification-dispatcher")
 
     def units_of_work() -> UnitOfWork:
-        return UnitOfWork(engine, source="notification", committed=hinter.hint)
+        return UnitOfWork(engine, source="notification", committed=waker.wake)
 
     provider = Twilio(
         account_sid=settings.twilio_account_sid,
@@ -81,7 +81,7 @@ async def dispatcher(stop: asyncio.Event) -> None:
         if not await until_ready("database", lambda: ping(engine), stop):
             return
         async with asyncio.TaskGroup() as tasks:
-            background = [tasks.create_task(hinter.run()), tasks.create_task(listener.run())]
+            background = [tasks.create_task(waker.run()), tasks.create_task(listener.run())]
             reconciling = tasks.create_task(reconciler.run(stop))
             await sender.run(stop)
             await reconciling
@@ -93,7 +93,7 @@ async def dispatcher(stop: asyncio.Event) -> None:
 
 
 async def relay(stop: asyncio.Event) -> None:
-    from messaging.workers import run_relay
+    from servicekit.workers import run_relay
 
     await run_relay(stop, name="notification-relay", settings=Settings.load())
 

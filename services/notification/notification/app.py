@@ -8,18 +8,18 @@ from litestar.di import Provide
 
 from messaging import relay
 from messaging.database import create_engine, ping
-from messaging.hints import Hinter
-from messaging.operations import OPERATIONS, operator_guard
 from messaging.pubsub import PubSub
 from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork
-from messaging.web import create_app
-from notification import ledger
-from notification.api import LedgerOperations, NotificationController
+from messaging.wakeups import Waker
 from notification.consumer import create_consumer
-from notification.push import PushController, PushVerifier
+from notification.delivery import ledger
+from notification.http.notifications import LedgerOperations, NotificationController
+from notification.http.push import PushController, PushVerifier
+from notification.http.webhooks import TwilioController
 from notification.settings import Settings
-from notification.webhooks import TwilioController
+from servicekit.operator_api import OPERATIONS, operator_guard
+from servicekit.web import create_app
 
 NAME = "notification-api"
 
@@ -27,20 +27,20 @@ NAME = "notification-api"
 def build(settings: Settings) -> Litestar:
     """Called inside the running event loop, as the bus wants it."""
     engine = create_engine(settings.database_url, process=NAME)
-    wake_relay = Hinter(settings.database_url, relay.CHANNEL, process=NAME)
-    wake_dispatcher = Hinter(settings.database_url, ledger.CHANNEL, process=NAME)
+    wake_relay = Waker(settings.database_url, relay.CHANNEL, process=NAME)
+    wake_dispatcher = Waker(settings.database_url, ledger.CHANNEL, process=NAME)
     bus = PubSub(settings.project_id)
     verifier = PushVerifier(settings)
 
     def units_of_work() -> UnitOfWork:
-        return UnitOfWork(engine, source="notification", committed=wake_relay.hint)
+        return UnitOfWork(engine, source="notification", committed=wake_relay.wake)
 
-    consumer = create_consumer(units_of_work, bus, wake_dispatcher.hint)
+    consumer = create_consumer(units_of_work, bus, wake_dispatcher.wake)
 
     async def lifespan(_: Litestar) -> AsyncGenerator[None, None]:
-        hinting = [asyncio.create_task(hinter.run()) for hinter in (wake_relay, wake_dispatcher)]
+        waking = [asyncio.create_task(waker.run()) for waker in (wake_relay, wake_dispatcher)]
         yield
-        for task in hinting:
+        for task in waking:
             task.cancel()
         await bus.close()
         await engine.dispose()

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-import contracts
-from contracts import Event, UnknownEvent, WrongSchema
+from contracts.events import Event
+from contracts.registry import UnknownEvent, WrongSchema, decode
+from messaging.bus import Publisher
 from messaging.consumer import Consumer, decoder
-from messaging.relay import Publisher
 from messaging.unit_of_work import UnitsOfWork
-from notification.reactions import TOPICS
-from notification.roster import reaction
+from notification.application.batch_reaction import reaction
+from notification.domain.reactions import TOPICS
 
 NAME = "notification"
 
@@ -19,7 +19,7 @@ def create_consumer(
     return Consumer(
         NAME,
         units_of_work=units_of_work,
-        decode=decoder(TOPICS, contracts.decode, {UnknownEvent: "unknown-version", WrongSchema: "wrong-schema"}),
+        decode=decoder(TOPICS, decode, {UnknownEvent: "unknown-version", WrongSchema: "wrong-schema"}),
         react=reaction(wake_dispatcher),
         publisher=publisher,
     )

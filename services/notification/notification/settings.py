@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from messaging.errors import SettingsError
-from messaging.settings import Environment
-from notification.model import Policy
+from notification.domain.notification import Policy
+from servicekit.settings import Environment
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,15 @@ from uuid import UUID
 from sqlalchemy import RowMapping, select, text
 from uuid_utils.compat import uuid7
 
-from fern.sms import Address, running
 from messaging.faults import FaultPoint
 from messaging.unit_of_work import UnitsOfWork
-from notification import ledger, wording
-from notification.dispatcher import Dispatcher
-from notification.model import Notification
-from notification.reconcile import Reconciler
-from notification.sms import Twilio
+from notification.delivery import ledger
+from notification.delivery.dispatcher import Dispatcher
+from notification.delivery.reconciler import Reconciler
+from notification.delivery.twilio import Twilio
+from notification.domain import wording
+from notification.domain.notification import Notification
+from sms_sandbox import Address, running
 
 ACCOUNT = "AC" + "a1" * 16
 TOKEN = "a-token"

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from notification import callbacks, ledger
+from notification.delivery import callbacks, ledger
 
 from .sms_parts import PostOffice
 

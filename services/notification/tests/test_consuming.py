@@ -23,19 +23,19 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
-from contracts import Event, LabourCompleted, SubscriberAdded, SubscriberRemoved
-from fern.pubsub import server as embedded
+from contracts.events import Event, LabourCompleted, SubscriberAdded, SubscriberRemoved
+from e2e.support.tools import apply_topology, eventually, pull_all, served
+from messaging.bus import Message, Outgoing
 from messaging.consumer import Consumer, Verdict
 from messaging.envelope import attributes
-from messaging.pubsub import Message, PubSub
-from messaging.relay import Outgoing
+from messaging.pubsub import PubSub
 from messaging.unit_of_work import UnitsOfWork
-from notification import ledger
 from notification.app import build
 from notification.consumer import create_consumer
-from notification.reactions import TOPICS
+from notification.delivery import ledger
+from notification.domain.reactions import TOPICS
 from notification.settings import Settings
-from tests.support import apply_topology, eventually, pull_all, served
+from pubsub_emulator import server as embedded
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 ACK, NACK = Verdict.ACK, Verdict.NACK

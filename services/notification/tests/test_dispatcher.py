@@ -11,9 +11,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
-from fern.postgres import TemporaryServer
+from fern.runtime.postgres import TemporaryServer
 from messaging.database import connect_raw
-from notification import dispatcher, ledger
+from notification.delivery import dispatcher, ledger
 
 from .sms_parts import Gate, PostOffice, eventually, notification
 

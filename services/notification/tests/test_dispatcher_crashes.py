@@ -20,11 +20,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from fern.postgres import TemporaryServer
-from fern.sms.faults import KINDS
+from fern.runtime.postgres import TemporaryServer
 from messaging.database import create_engine
 from messaging.faults import POINTS
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
+from sms_sandbox.faults import KINDS
 
 from .sms_parts import ACCOUNT, SENDER, TOKEN, PostOffice, eventually, notification, post_office
 

@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
-from fern.postgres import TemporaryServer
+from fern.runtime.postgres import TemporaryServer
 from messaging.database import connect_raw
 from messaging.unit_of_work import UnitsOfWork
-from notification import callbacks, dispatcher, ledger
+from notification.delivery import callbacks, dispatcher, ledger
 
 from .sms_parts import PHONE, Gate, PostOffice, client, eventually, notification, post_office
 

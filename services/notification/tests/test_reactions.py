@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uuid_utils.compat import uuid7
 
-from contracts import (
+from contracts.events import (
     Event,
     LabourAnnounced,
     LabourBegun,
@@ -18,7 +18,7 @@ from contracts import (
     SubscriberAdded,
     SubscriberRemoved,
 )
-from notification.reactions import Roster, react
+from notification.domain.reactions import Roster, react
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 LABOUR = uuid7()

@@ -8,8 +8,8 @@ import pytest
 from litestar.testing import AsyncTestClient
 
 from notification.app import build
-from notification.model import Notification, Policy, State
-from notification.reconcile import Settled
+from notification.delivery.reconciler import Settled
+from notification.domain.notification import Notification, Policy, State
 from notification.settings import Settings
 
 from .sms_parts import PostOffice, notification

@@ -16,10 +16,10 @@ from litestar.testing import AsyncTestClient
 from twilio.request_validator import RequestValidator
 
 from messaging.errors import SettingsError
-from messaging.web import serve
-from notification import callbacks, ledger
 from notification.app import build
+from notification.delivery import callbacks, ledger
 from notification.settings import Settings
+from servicekit.web import serve
 
 from .sms_parts import ACCOUNT, PHONE, TOKEN, PostOffice, eventually
 

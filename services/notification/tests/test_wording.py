@@ -8,8 +8,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fern.sms.message import count_segments
-from notification.wording import GSM_7, GSM_7_EXTENDED, NAME_LENGTH, TEMPLATES, plain_name, reference, segments, write
+from notification.domain.wording import (
+    GSM_7,
+    GSM_7_EXTENDED,
+    NAME_LENGTH,
+    TEMPLATES,
+    plain_name,
+    reference,
+    segments,
+    write,
+)
+from sms_sandbox.message import count_segments
 
 settings.register_profile("calm", deadline=None, derandomize=True)  # neither the machine's load nor luck decides a test
 settings.load_profile("calm")

@@ -2,7 +2,8 @@
 
 from alembic import op
 
-from messaging.schema import create_claims_v1, create_idempotency_keys_v1, create_outbox_v1, create_rate_limits_v1
+from messaging.schema import create_claims_v1, create_outbox_v1
+from servicekit.schema import create_idempotency_keys_v1, create_rate_limits_v1
 
 revision = "0001"
 down_revision = None

@@ -1,0 +1,213 @@
+"""`fern museum`: mistakes that people really made, put back in one at a time, and the checks that catch them.
+
+`stage` is where, `checks` are the scenes, `exhibits` the mistakes. Each scene is played twice: with our part nothing may break,
+and with the mistake the check must report exactly what the exhibit is known for. Production code knows nothing of it.
+
+Exit code 21 unless every mistake was caught.
+"""
+
+import asyncio
+import inspect
+import json
+import os
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from uuid import uuid4
+
+import click
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy import text
+
+from conftest import fresh_database, migrate
+from contracts.events import LabourCompleted, SubscriberAdded
+from e2e.experiments.museum.exhibits import EXHIBITS, PROMISES, Exhibit
+from e2e.experiments.museum.stage import Finding, Stage
+from e2e.support.events import TOPICS
+from e2e.support.tools import apply_topology
+from fern.errors import FernError
+from fern.runtime.postgres import SERVICES, TemporaryServer, ensure_service_databases, temporary_server
+from fern.runtime.progress import Progress, make_console
+from fern.settings import PROJECT_ROOT
+from messaging.database import create_engine
+from messaging.pubsub import PubSub
+from pubsub_emulator.server import Running, running
+from servicekit.logs import configure
+
+PAGE = PROJECT_ROOT / "docs" / "museum.md"
+NOT_FULL = 21
+PATIENCE = 180.0  # seconds for an exhibit, which takes one or two; only a broken one waits
+_OPENING = """
+# The bug museum
+
+Ten mistakes that people really made on the way to exactly-once. `fern museum` puts each of them back in, in the tests only, and
+plays one scene twice, on a real PostgreSQL and a real bus: with our part nothing may break, and with the mistake the check must
+report exactly what is said here. The numbers are those of the [promises](guarantees.md).
+
+This page is written by `fern museum --write-page` from [the exhibits](../e2e/experiments/museum/exhibits.py) and
+[the scenes](../e2e/experiments/museum/checks.py).
+"""
+_TOPICS = TOPICS | {event.type: ["notification"] for event in (SubscriberAdded, LabourCompleted)}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    exhibit: Exhibit
+    with_ours: list[Finding]
+    with_mistake: list[Finding]
+    seconds: float
+
+    @property
+    def caught(self) -> bool:
+        return not self.with_ours and tuple(self.with_mistake) == self.exhibit.expected
+
+    @property
+    def how(self) -> str:
+        if self.with_ours:
+            return "our own part broke: " + "; ".join(map(str, self.with_ours))
+        return "; ".join(map(str, self.with_mistake)) or "nothing was reported"
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "name": self.exhibit.name,
+            "title": self.exhibit.title,
+            "breaks": self.exhibit.breaks,
+            "caught": self.caught,
+            "with_ours": [asdict(finding) for finding in self.with_ours],
+            "with_mistake": [asdict(finding) for finding in self.with_mistake],
+            "seconds": round(self.seconds, 2),
+        }
+
+
+async def examine(exhibit: Exhibit, postgres: TemporaryServer, bus: Running) -> Result:
+    """PUBSUB_EMULATOR_HOST must say where the bus is."""
+    began = time.monotonic()
+    async with asyncio.timeout(PATIENCE), _a_stage(postgres, bus) as stage:
+        with_ours = await exhibit.check(stage, exhibit.ours)
+        await stage.clear()
+        with_mistake = await exhibit.check(stage, exhibit.mistake)
+    return Result(exhibit, with_ours, with_mistake, time.monotonic() - began)
+
+
+@asynccontextmanager
+async def _a_stage(postgres: TemporaryServer, bus: Running) -> AsyncIterator[Stage]:
+    """With databases and topics that nobody has used before."""
+    labour_url, notification_url = [await fresh_database(postgres, service) for service in SERVICES]
+    labour, notification = (create_engine(url, process="museum") for url in (labour_url, notification_url))
+    project = f"museum-{uuid4().hex[:12]}"
+    await apply_topology(project, _TOPICS, minimum_backoff_seconds=0)
+    client = PubSub(project)
+    try:
+        async with notification.begin() as connection:
+            await connection.execute(text("CREATE TABLE effect (number integer NOT NULL)"))
+        yield Stage(labour, notification, notification_url, client, bus.broker)
+    finally:
+        await client.close()
+        await labour.dispose()
+        await notification.dispose()
+
+
+async def tour(exhibits: Sequence[Exhibit], postgres: TemporaryServer, directory: Path, news: Console) -> list[Result]:
+    results = []
+    async with running(directory / "bus") as bus:
+        os.environ["PUBSUB_EMULATOR_HOST"] = bus.target
+        for exhibit in exhibits:
+            with Progress(news).waiting(exhibit.title):
+                result = await examine(exhibit, postgres, bus)
+            mark = "[green]✓[/]" if result.caught else "[red]✗[/]"
+            news.print(f"{mark} {exhibit.title:<36} [dim]{result.seconds:5.1f} s[/]")
+            results.append(result)
+    return results
+
+
+def table(results: Sequence[Result]) -> Table:
+    shown = Table("mistake", "the promise it breaks", "what the check reported", "", box=None, pad_edge=False)
+    for result in results:
+        verdict = "[green]caught[/]" if result.caught else "[red]not caught[/]"
+        promise = f"{result.exhibit.breaks}: {PROMISES[result.exhibit.breaks]}"
+        shown.add_row(result.exhibit.title, promise, result.how, verdict)
+    return shown
+
+
+def page() -> str:
+    """docs/museum.md, made of the exhibits themselves."""
+    parts = [_OPENING.strip()]
+    for number, exhibit in enumerate(EXHIBITS, 1):
+        reports = "\n".join(f"- {finding}" for finding in exhibit.expected)
+        parts += [
+            f"## {number}. {exhibit.title}",
+            _prose(exhibit.mistake),
+            f"```python\n{_code(exhibit.mistake)}\n```",
+            _prose(exhibit.check, "**The scene.** "),
+            f"**Breaks promise {exhibit.breaks}**: {PROMISES[exhibit.breaks]}. The check reports:",
+            reports,
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _prose(thing: object, before: str = "") -> str:
+    return textwrap.fill(before + " ".join((inspect.getdoc(thing) or "").split()), 120)
+
+
+def _code(mistake: object) -> str:
+    """Without its label and its story."""
+    source = inspect.getsource(mistake)  # type: ignore[arg-type]
+    head, _, body = source[source.index("\n)\n") + 3 :].split('"""')
+    return f"{head.rstrip()}\n{body.strip(chr(10))}"
+
+
+def chosen(name: str | None) -> list[Exhibit]:
+    found = [exhibit for exhibit in EXHIBITS if name in (None, exhibit.name)]
+    if found:
+        return found
+    names = [exhibit.name for exhibit in EXHIBITS]
+    near = get_close_matches(name or "", names, n=1, cutoff=0.0)[0]
+    listed = "\n".join(names)
+    raise FernError(f"there is no exhibit {name}; there are:", command=f"fern museum {near}", details=listed)
+
+
+def conclude(results: Sequence[Result], as_json: bool) -> None:
+    caught = sum(result.caught for result in results)
+    if as_json:
+        report = {"caught": caught, "of": len(results), "exhibits": [result.to_json() for result in results]}
+        click.echo(json.dumps(report, indent=2))
+    else:
+        console = make_console()
+        console.print()
+        console.print(table(results))
+        colour = "green" if caught == len(results) else "red"
+        console.print(f"\n[{colour}]{caught} of {len(results)} mistakes caught[/]")
+    if caught < len(results):
+        sys.exit(NOT_FULL)
+
+
+@click.command("museum")
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--write-page", is_flag=True, help="Write docs/museum.md anew, and run nothing.")
+def main(name: str | None, as_json: bool, write_page: bool) -> None:
+    """Put historical mistakes back in, one by one or only NAME, and see each of them caught."""
+    if write_page:
+        PAGE.write_text(page())
+        return
+    exhibits = chosen(name)
+    configure("museum", "CRITICAL")
+    news = Console(stderr=True, highlight=False)
+    with tempfile.TemporaryDirectory(prefix="fern-museum-") as directory, temporary_server(Path(directory)) as postgres:
+        with Progress(news).step("a PostgreSQL of its own"):
+            asyncio.run(ensure_service_databases(postgres.dsn()))
+            for service in SERVICES:
+                migrate(service, postgres.url(service, service))
+        results = asyncio.run(tour(exhibits, postgres, Path(directory), news))
+    conclude(results, as_json)
+
+
+if __name__ == "__main__":
+    main(prog_name="fern museum")

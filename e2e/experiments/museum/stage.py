@@ -1,0 +1,247 @@
+"""The stage: a real PostgreSQL, a real bus, and all that a scene needs and that is not itself on trial."""
+
+import asyncio
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import pairwise
+from typing import Any, Literal
+from unittest.mock import patch
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from e2e.support.events import Happened, emit
+from messaging import claims
+from messaging.bus import Message, Outgoing, Publisher
+from messaging.consumer import AFTER_CLAIM, Consumer, Received, Verdict
+from messaging.database import create_engine
+from messaging.envelope import Envelope
+from messaging.faults import FaultPoint
+from messaging.pubsub import PubSub
+from messaging.relay import Relay
+from messaging.unit_of_work import UnitOfWork
+from pubsub_emulator.broker import Broker
+from servicekit.logs import configure
+
+NAME = "tests"
+SUBSCRIPTION = f"{NAME}.{Happened.type}"
+
+MakeConsumer = Callable[..., Consumer[Happened]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    kind: Literal["lost", "duplicated", "out-of-order", "held-up"]
+    event: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.event} {self.what}"
+
+
+class Crash(BaseException):
+    """The process is gone, in the middle of a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Two services with a database each, a bus between them, and a table that takes a row for every effect."""
+
+    labour: AsyncEngine
+    notification: AsyncEngine
+    notification_url: str
+    bus: PubSub
+    broker: Broker
+
+    def in_labour(self) -> UnitOfWork:
+        return UnitOfWork(self.labour, source="labour", committed=lambda: None)
+
+    def in_notification(self) -> UnitOfWork:
+        return UnitOfWork(self.notification, source="notification", committed=lambda: None)
+
+    async def clear(self) -> None:
+        """For the next one to play the same scene."""
+        async with self.labour.begin() as labour, self.notification.begin() as notification:
+            await labour.execute(text("TRUNCATE outbox"))
+            await notification.execute(
+                text("TRUNCATE effect, processed_event, notification, roster, roster_member, outbox")
+            )
+
+    async def happen(self, *numbers: int, labour: str = "ada") -> None:
+        await emit(self.in_labour, *(Happened(labour, number) for number in numbers))
+
+    async def publish_all(self, by: Relay | None = None) -> None:
+        by = by or Relay(self.labour, self.bus)
+        while (await by.run_once()).published:
+            pass
+
+    async def replay(self) -> None:
+        async with self.labour.begin() as connection:
+            await connection.execute(text("UPDATE outbox SET published_at = NULL"))
+        await self.publish_all()
+
+    def consumer(self, make: MakeConsumer = Consumer) -> Consumer[Happened]:
+        return a_consumer(make, self.notification, self.bus)
+
+    async def pull(self, count: int) -> list[Message]:
+        found = list[Message]()
+        while len(found) < count:
+            found += await self.bus.pull(SUBSCRIPTION, count - len(found), wait=5.0)
+        return found
+
+    async def deliver(self, messages: Sequence[Message], to: Consumer[Any]) -> None:
+        try:
+            verdicts = await to.handle(messages)
+        except Crash:
+            for message in messages:
+                await self.end_lease(message)
+            raise
+        await self.settle(messages, verdicts)
+
+    async def settle(self, messages: Sequence[Message], verdicts: Sequence[Verdict]) -> None:
+        for message, verdict in zip(messages, verdicts, strict=True):
+            if verdict is Verdict.ACK:
+                await self.bus.acknowledge(message.subscription, [message.ack_id])
+            else:
+                await self.end_lease(message)
+
+    async def end_lease(self, message: Message) -> None:
+        """As when nobody extends it any more: the bus delivers the message again."""
+        await self.bus.modify_deadline(message.subscription, [message.ack_id], 0)
+
+    async def deliver_all(self, to: Consumer[Any], subscriptions: Collection[str] = (SUBSCRIPTION,)) -> None:
+        """Until the bus owes us nothing."""
+        while owing := [name for name in subscriptions if self._unacked(name)]:
+            for subscription in owing:
+                await self.deliver(await self.bus.pull(subscription, 100, wait=1.0), to)
+
+    def _unacked(self, subscription: str) -> int:
+        return self.broker.catalog.subscriptions[self.bus.subscription_path(subscription)].unacked
+
+    async def effects(self) -> Counter[int]:
+        async with self.notification.connect() as connection:
+            return Counter((await connection.execute(text("SELECT number FROM effect"))).scalars())
+
+    async def judge_effects(self, *numbers: int) -> list[Finding]:
+        """Every event must have had its effect, once."""
+        seen = await self.effects()
+        lost = [
+            Finding("lost", f"event {number}", "was acknowledged and had no effect")
+            for number in numbers
+            if not seen[number]
+        ]
+        twice = [
+            Finding("duplicated", f"event {number}", f"had its effect {seen[number]} times")
+            for number in numbers
+            if seen[number] > 1
+        ]
+        return lost + twice
+
+    async def judge_bus(self, *numbers: int) -> list[Finding]:
+        """Every event must be there, those of a labour in order. More than once is allowed."""
+        messages = list[Message]()
+        while self._unacked(SUBSCRIPTION):
+            batch = await self.bus.pull(SUBSCRIPTION, 100, wait=1.0)
+            await self.settle(batch, [Verdict.ACK] * len(batch))
+            messages += batch
+        labours = defaultdict[str, dict[int, None]](dict)  # the first time counts
+        for message in sorted(messages, key=lambda message: int(message.message_id)):
+            event = msgspec.json.decode(message.data, type=Happened)
+            labours[event.key].setdefault(event.number)
+        seen = {number for labour in labours.values() for number in labour}
+        lost = [
+            Finding("lost", f"event {number}", "was committed and never reached the bus")
+            for number in numbers
+            if number not in seen
+        ]
+        late = [
+            Finding("out-of-order", f"event {second}", f"reached the bus after event {first}")
+            for labour in labours.values()
+            for first, second in pairwise(labour)
+            if first > second
+        ]
+        return lost + late
+
+
+def a_consumer(make: MakeConsumer, engine: AsyncEngine, bus: PubSub) -> Consumer[Happened]:
+    def unit_of_work() -> UnitOfWork:
+        return UnitOfWork(engine, source="notification", committed=lambda: None)
+
+    return make(NAME, units_of_work=unit_of_work, decode=decode, react=write, publisher=bus)
+
+
+def decode(envelope: Envelope) -> Happened:
+    return msgspec.json.decode(envelope.data, type=Happened)
+
+
+async def write(uow: UnitOfWork, events: Sequence[Received[Happened]]) -> Collection[UUID]:
+    """The effect of an event: a row, and nothing but its number to know it by."""
+    for received in events:
+        await uow.session.execute(text("INSERT INTO effect VALUES (:number)"), {"number": received.event.number})
+    return ()
+
+
+class Hold:
+    """Holds the first who comes to a fault point, until it is let go or cancelled. Whoever comes later passes."""
+
+    def __init__(self) -> None:
+        self.reached, self.let_go = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self) -> None:
+        if not self.reached.is_set():
+            self.reached.set()
+            await self.let_go.wait()
+
+
+@contextmanager
+def armed(point: FaultPoint, action: Callable[[], Any]) -> Iterator[None]:
+    point.arm(action)
+    try:
+        yield
+    finally:
+        point.disarm()
+
+
+async def die() -> None:
+    raise Crash
+
+
+class Line:
+    """The way to the bus, with something in the way."""
+
+    def __init__(self, bus: Publisher, before: Callable[[], Any]) -> None:
+        self._bus, self._before = bus, before
+
+    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
+        await self._before()
+        return await self._bus.publish(topic, messages)
+
+
+def be_a_consumer() -> None:
+    """The program of a consumer in a process of its own: reads a batch, handles it, says the verdicts. With the name "frozen" it
+    stops as soon as it has its claim.
+    """
+    url, lock_key, name = sys.argv[1:]
+    module, _, function = lock_key.partition(":")
+    configure(name, "CRITICAL")  # stdout is for the verdicts
+
+    async def freeze() -> None:
+        sys.stdout.write("frozen\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+    async def consume() -> None:
+        one = a_consumer(Consumer, create_engine(url, process=name), PubSub("nowhere"))
+        verdicts = await one.handle(msgspec.json.decode(sys.stdin.readline(), type=list[Message]))
+        sys.stdout.write(" ".join(verdict.value for verdict in verdicts) + "\n")
+
+    if name == "frozen":
+        AFTER_CLAIM.arm(freeze)
+    with patch.object(claims, "lock_key", getattr(import_module(module), function)):
+        asyncio.run(consume())

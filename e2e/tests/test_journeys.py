@@ -1,0 +1,147 @@
+"""From the mother's tap to the phone's buzz, with the real processes."""
+
+import pytest
+
+from conftest import BUSES
+from e2e.support.world import BEGUN, COMPLETE, Labour, World
+
+
+@pytest.fixture(params=["world" if bus == "embedded" else "google_world" for bus in BUSES])
+def any_world(request: pytest.FixtureRequest) -> World:
+    world = request.getfixturevalue(request.param)
+    assert isinstance(world, World)
+    return world
+
+
+def test_everyone_is_told_when_it_begins_and_when_the_baby_is_here(any_world: World) -> None:
+    labour = any_world.plan("Grace", "Alan")
+
+    any_world.begin(labour)
+    any_world.tell(labour, "POST", "/updates", {"kind": "announcement", "text": "Nearly there!"})
+    any_world.complete(labour)
+
+    any_world.until_everyone_is_told(labour, BEGUN, "Ada: Nearly there!", COMPLETE)
+    any_world.assert_nothing_lost_or_doubled(labour)
+
+
+def test_somebody_who_left_before_is_not_told(world: World) -> None:
+    labour = world.plan("Grace")
+    leaving = world.subscribe(labour, "Alan")
+    phone = labour.people["Alan"]
+    world.tell(labour, "DELETE", f"/subscribers/{leaving}")
+    del labour.people["Alan"]
+
+    world.complete(labour)
+
+    world.until_everyone_is_told(labour, COMPLETE)
+    assert world.phones.get("/sandbox/messages", params={"to": phone}).json()["items"] == []
+
+
+def test_the_status_callbacks_of_the_provider_end_in_delivered_and_the_labour_knows_it(world: World) -> None:
+    labour = world.plan("Grace")
+    world.complete(labour)
+
+    def delivered() -> bool:
+        items = world.notification_api.get(f"/api/v1/labours/{labour.id}/notifications").json()["items"]
+        return [item["state"] for item in items] == ["DELIVERED"]
+
+    world.until(delivered, "delivered")
+    world.until(lambda: _news(world, labour) == [("Grace", "labour.completed", "delivered")], "the labour knows")
+    topics = world.sql(
+        "notification", "SELECT topic FROM outbox WHERE ordering_key = $1 ORDER BY position", str(labour.id)
+    )
+    assert [row["topic"] for row in topics] == ["notification.sent", "notification.delivered"]
+
+
+def test_no_log_line_has_a_phone_number_or_a_text(world: World) -> None:
+    labour = world.plan("Grace", "Alan")
+    world.complete(labour)
+    world.until_everyone_is_told(labour, COMPLETE)
+
+    for log in world.settings.logs.glob("*.log"):
+        lines = log.read_text()
+        assert lines, f"{log.name} is empty"
+        for phone in labour.people.values():
+            assert phone not in lines, log.name
+            assert phone.removeprefix("+") not in lines, log.name
+        assert "The baby is here" not in lines, log.name
+
+
+def test_a_scheduled_job_drains_what_is_there_and_ends(world: World) -> None:
+    world.stop("notification-consumer")
+    labour = world.plan("Grace")
+    world.complete(labour)
+    world.until(lambda: not _unpublished(world), "all is published")
+
+    done = world.run("notification", "consumer", "--drain")
+    if not _claimed(world, labour):  # the last event came before the roster and has to come again
+        done = world.run("notification", "consumer", "--drain")
+
+    assert done.returncode == 0, done.stderr
+    world.until_everyone_is_told(labour, COMPLETE)
+    world.start("notification-consumer")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [(["nonsense"], 64, "usage"), (["api"], 78, "LABOUR_DATABASE_URL is not set: export LABOUR_DATABASE_URL=…")],
+)
+def test_a_process_that_cannot_start_says_why_with_its_own_exit_code(
+    world: World, arguments: list[str], code: int, said: str
+) -> None:
+    done = world.run("labour", *arguments, LABOUR_DATABASE_URL="")
+
+    assert done.returncode == code
+    assert said in done.stderr
+
+
+def test_a_parked_event_is_seen_and_freed_with_one_command_and_holds_nobody_else(world: World) -> None:
+    poisoned, healthy = world.plan("Grace"), world.plan("Alan")
+    world.until(lambda: not _unpublished(world), "all is published")
+    world.stop("labour-relay")
+    world.complete(poisoned)
+    world.complete(healthy)
+    world.sql(
+        "labour",
+        "UPDATE outbox SET topic = 'no.such.topic', attempts = 9 WHERE ordering_key = $1 AND topic = 'labour.completed'",
+        str(poisoned.id),
+    )
+    world.start("labour-relay")
+
+    world.until_everyone_is_told(healthy, COMPLETE)
+    world.until(lambda: bool(world.fern("outbox", "ls", "--parked")["items"]), "it is parked")
+    [parked] = world.fern("outbox", "ls", "--parked")["items"]
+    assert world.texts(poisoned) == {"Grace": []}
+
+    world.sql("labour", "UPDATE outbox SET topic = 'labour.completed' WHERE topic = 'no.such.topic'")
+    world.fern("outbox", "retry", parked["event_id"])
+    world.until_everyone_is_told(poisoned, COMPLETE)
+
+
+def test_an_unwanted_event_is_discarded_with_one_command_and_its_labour_goes_on(world: World) -> None:
+    labour = world.plan("Grace")
+    world.until(lambda: not _unpublished(world), "all is published")
+    world.stop("labour-relay")
+    world.begin(labour)
+    world.complete(labour)
+    [begun] = [
+        row for row in world.fern("outbox", "ls", f"--labour={labour.id}")["items"] if row["type"] == "labour.begun"
+    ]
+
+    world.fern("outbox", "discard", begun["event_id"])
+    world.start("labour-relay")
+
+    world.until_everyone_is_told(labour, COMPLETE)
+
+
+def _news(world: World, labour: Labour) -> list[tuple[str, str, str]]:
+    items = world.tell(labour, "GET", "/told")["items"]
+    return [(item["name"], item["event_type"], item["news"]) for item in items]
+
+
+def _claimed(world: World, labour: Labour) -> bool:
+    return bool(world.sql("notification", "SELECT 1 FROM notification WHERE labour_id = $1", labour.id))
+
+
+def _unpublished(world: World) -> bool:
+    return bool(world.sql("labour", "SELECT 1 FROM outbox WHERE published_at IS NULL"))

@@ -1,0 +1,68 @@
+"""The whole system as a new user meets it: the `fern` command, and the README word by word."""
+
+import re
+import sys
+from pathlib import Path
+
+from e2e.tests.conftest import Fern
+from fern.settings import DEFAULT_PORT_BASE, PROJECT_ROOT
+
+
+def test_after_up_every_process_is_healthy(fern: Fern) -> None:
+    status = fern.json("status")
+
+    assert status["mode"] == "embedded"
+    assert {item["process"] for item in status["items"] if item["health"] != "healthy"} == set()
+
+
+def test_the_demo_sends_every_text_once_even_while_processes_are_killed(fern: Fern) -> None:
+    for process in ("labour-relay", "notification-consumer", "pubsub"):
+        assert fern("kill", process).returncode == 0
+
+    demo = fern.json("demo", "--timeout", "120")
+
+    assert demo["problem"] is None
+    assert sorted(text["event_type"] for text in demo["texts"]) == ["labour.begun"] * 2 + ["labour.completed"] * 2
+    hops = [hop["hop"] for hop in demo["hops"] if hop["scene"] == "the baby is here"]
+    assert hops == ["committed", "in the outbox", "published", "claimed", "SMS sent", "SMS sent"]
+
+
+def test_up_again_changes_nothing(fern: Fern) -> None:
+    before = {item["process"]: item["pid"] for item in fern.json("status")["items"]}
+
+    again = fern("up", "--embedded")
+
+    assert again.returncode == 0, again.stderr
+    assert re.findall(r"http://\S+", again.stdout)[0] == fern.settings.url("console")
+    assert {item["process"]: item["pid"] for item in fern.json("status")["items"]} == before
+
+
+README = (PROJECT_ROOT / "README.md").read_text()
+COMMANDS = re.findall(r"^```sh\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+RUN_ELSEWHERE = {"make up", "make test"}  # the fixture does the one, and this is part of the other
+
+
+def test_every_command_in_the_readme_does_what_it_says(fern: Fern) -> None:
+    lines = [line for block in COMMANDS for line in block.splitlines() if line not in RUN_ELSEWHERE]
+    script = "set -euo pipefail\n" + "\n".join(lines)
+    for port in range(DEFAULT_PORT_BASE, DEFAULT_PORT_BASE + 10):
+        script = script.replace(f":{port}", f":{port - DEFAULT_PORT_BASE + fern.port_base}")
+    script = script.replace(".venv/bin/fern", str(Path(sys.executable).with_name("fern")))
+
+    done = fern.run(["bash", "-c", script])
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '"phase":"complete"' in done.stdout
+    assert "labour-already-completed" in done.stdout
+    assert "The baby is here! Eve has given birth." in done.stdout
+    assert done.stdout.count("4 texts, each exactly once") == 2  # make demo, and again while things are broken
+    assert "nothing is parked" in done.stdout
+    assert "clean: every event and every text is accounted for" in done.stdout
+
+
+def test_every_make_target_and_file_the_readme_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):.*## ", (PROJECT_ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z]+)`", README)) <= targets
+
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
+    assert [link for link in links if not (PROJECT_ROOT / link).exists()] == []

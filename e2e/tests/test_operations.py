@@ -1,0 +1,246 @@
+"""What people do while everything runs: free and discard by the group, look at dead letters, replay, forget."""
+
+import asyncio
+import json
+import re
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import click
+import httpx
+import pytest
+
+from e2e.support.tools import apply_topology, pull_all
+from e2e.support.world import COMPLETE, PATIENCE, Labour, World
+from e2e.tests.conftest import Load
+from fern.cli import main
+from fern.dead_letters import DeadLetter, Look
+from fern.settings import PROJECT_ID, PROJECT_ROOT
+from messaging.bus import Message, Outgoing
+from messaging.pubsub import PubSub
+
+SUBSCRIPTION = "notification.labour.completed"
+
+
+def completed_event(world: World, labour: Labour) -> str:
+    query = "SELECT event_id FROM outbox WHERE ordering_key = $1 AND topic = 'labour.completed'"
+    [row] = world.sql("labour", query, str(labour.id))
+    return str(row["event_id"])
+
+
+def complete_without(world: World, process: str, labours: list[Labour], then: Callable[[], None]) -> None:
+    """They complete while this process is away; `then` comes before it is back."""
+    world.stop(process)
+    for labour in labours:
+        world.complete(labour)
+    then()
+    world.start(process)
+
+
+def take_from_the_bus(
+    world: World, labours: list[Labour], bury: Callable[[PubSub, Message], Awaitable[object]]
+) -> None:
+    """The messages that say that these are complete never reach the consumer: `bury` sees each before it is gone."""
+
+    async def take() -> None:
+        bus = PubSub(PROJECT_ID)
+        wanted, others = {str(labour.id) for labour in labours}, list[str]()
+        async with asyncio.timeout(PATIENCE):
+            while wanted:
+                for message in await bus.pull(SUBSCRIPTION, 100, wait=2):
+                    if (subject := message.attributes["ce-subject"]) in wanted:
+                        await bury(bus, message)
+                        await bus.acknowledge(SUBSCRIPTION, [message.ack_id])
+                        wanted.remove(subject)
+                    else:
+                        others.append(message.ack_id)
+        await bus.modify_deadline(SUBSCRIPTION, others, 0)
+        await bus.close()
+
+    world.turn_to_the_bus()
+    asyncio.run(take())
+
+
+def test_parked_rows_are_retried_and_discarded_by_the_group_under_load(world: World, load: Load) -> None:
+    wanted, unwanted = [world.plan("Alan") for _ in range(3)], [world.plan("Alan") for _ in range(2)]
+    spoil = "UPDATE outbox SET topic = $1, attempts = 9 WHERE ordering_key = ANY($2) AND topic = 'labour.completed'"
+
+    def spoil_all() -> None:
+        for topic, labours in (("no.such.topic", wanted), ("no.other.topic", unwanted)):
+            world.sql("labour", spoil, topic, [str(labour.id) for labour in labours])
+
+    complete_without(world, "labour-relay", [*wanted, *unwanted], spoil_all)
+    world.until(lambda: len(parked_groups(world)) == 2, "both groups are parked")
+
+    groups = {group["type"]: group for group in parked_groups(world)}
+    world.sql("labour", "UPDATE outbox SET topic = 'labour.completed' WHERE topic = 'no.such.topic'")
+    retried = world.fern("outbox", "retry", "--type", "labour.completed")
+    discarded = world.fern("outbox", "discard", "--reason", "not_found", "--service", "labour", "--yes")
+
+    assert (groups["no.such.topic"]["count"], groups["no.other.topic"]["labours"]) == (3, 2)
+    assert "NOT_FOUND" in groups["no.such.topic"]["reason"]
+    assert ("3 parked rows will be tried again" in retried, "2 parked rows are discarded" in discarded) == (True, True)
+    for labour in wanted:
+        world.until_everyone_is_told(labour, COMPLETE)
+    load.assert_everyone_is_told_once()
+    assert [world.texts(labour) for labour in unwanted] == [{"Alan": []}] * 2
+    assert parked_groups(world) == []
+
+
+def parked_groups(world: World) -> list[dict[str, Any]]:
+    groups: list[dict[str, Any]] = world.fern("outbox", "ls", "--parked")["groups"]
+    return groups
+
+
+def test_dead_letters_are_seen_shown_without_names_redriven_and_discarded_under_load(world: World, load: Load) -> None:
+    revived, given_up, broken = (world.plan("Alan") for _ in range(3))
+
+    why = {
+        str(revived.id): {"dead-letter-reason": "reaction-failed", "dead-letter-consumer": "notification"},
+        str(given_up.id): {"CloudPubSubDeadLetterSourceSubscription": SUBSCRIPTION},
+    }
+
+    async def bury(bus: PubSub, message: Message) -> None:
+        """As a consumer does that cannot handle it, and as the bus does by itself."""
+        attributes = {**message.attributes, **why[message.attributes["ce-subject"]]}
+        await bus.publish("labour.completed.dlq", [Outgoing(message.data, attributes)])
+
+    def spoil() -> None:
+        payload = "jsonb_set(payload::jsonb, '{roster_version}', '\"x\"')::text"
+        query = f"UPDATE outbox SET payload = {payload} WHERE ordering_key = $1 AND topic = 'labour.completed'"
+        world.sql("labour", query, str(broken.id))
+
+    mortal = [revived, given_up]
+    complete_without(world, "notification-consumer", mortal, lambda: take_from_the_bus(world, mortal, bury))
+    complete_without(world, "labour-relay", [broken], spoil)
+    world.until(lambda: dead(world) == 3, "all three are dead")
+
+    groups = {group["reason"]: (group["consumer"], group["count"]) for group in dead_groups(world)}
+    shown = json.loads(world.fern("dlq", "show", "--reason", "wrong-schema", "--json"))["items"][0]
+    world.fern("dlq", "redrive", "--reason", "reaction-failed")
+    said = world.fern("dlq", "discard", "--reason", "deliveries-exhausted", "--yes")
+
+    assert groups == dict.fromkeys(("reaction-failed", "deliveries-exhausted", "wrong-schema"), ("notification", 1))
+    assert (shown["event_id"], shown["data"]["mother_name"]) == (completed_event(world, broken), "[private]")
+    assert completed_event(world, given_up) in said
+    world.until_everyone_is_told(revived, COMPLETE)
+    [effect] = json.loads(
+        world.fern("replay", f"--labour={given_up.id}", "--type=labour.completed", "--dry-run", "--json")
+    )["effects"]
+    assert (effect["discarded"], effect["would_be_handled"]) == (1, 0)
+    world.fern("dlq", "discard", "--event", shown["event_id"], "--yes")
+    assert dead(world) == 0
+    load.assert_everyone_is_told_once()
+    assert [world.texts(labour) for labour in (given_up, broken)] == [{"Alan": []}] * 2
+
+
+def dead(world: World) -> int:
+    items = httpx.get(world.settings.url("pubsub-http") + "/backlog").json()["items"]
+    return sum(item["unacked"] for item in items if item["subscription"].endswith(".dlq"))
+
+
+def dead_groups(world: World) -> list[dict[str, Any]]:
+    groups: list[dict[str, Any]] = world.fern("dlq", "ls")["groups"]
+    return groups
+
+
+def test_a_replay_brings_what_was_lost_and_nothing_twice_under_load(world: World, load: Load) -> None:
+    began = datetime.now(UTC).isoformat()
+    lost, told = world.plan("Alan"), world.plan("Alan")
+    world.complete(told)
+
+    async def lose(bus: PubSub, message: Message) -> None:
+        """As a bus does whose messages nobody fetched for too long."""
+
+    complete_without(world, "notification-consumer", [lost], lambda: take_from_the_bus(world, [lost], lose))
+    world.until_everyone_is_told(told, COMPLETE)
+
+    rehearsed = world.fern("replay", f"--labour={lost.id}", "--dry-run")
+    replayed = world.fern("replay", f"--since={began}", "--yes")
+
+    assert "labour.completed → notification: 0 already done, 1 would be handled now" in rehearsed
+    assert completed_event(world, lost) in rehearsed
+    assert "labour.planned → nobody consumes it: 1 events, no effect" in rehearsed
+    assert "0 not yet" in replayed
+    for labour in (lost, told):
+        world.until_everyone_is_told(labour, COMPLETE)
+    load.assert_everyone_is_told_once()
+    [repeated] = world.sql(
+        "notification", "SELECT deliveries FROM processed_event WHERE event_id = $1", UUID(completed_event(world, told))
+    )
+    assert repeated["deliveries"] > 1
+
+
+def test_old_rows_are_forgotten_by_a_command_while_everything_runs(world: World, load: Load) -> None:
+    old = world.plan("Alan")
+    world.complete(old)
+    world.until_everyone_is_told(old, COMPLETE)
+    age = "UPDATE outbox SET recorded_at = now() - interval '1 year', published_at = now() - interval '1 year' "
+    world.until(
+        lambda: bool(
+            world.sql("labour", age + "WHERE ordering_key = $1 AND published_at < now() RETURNING 1", str(old.id))
+        ),
+        "its events are old",
+    )
+
+    forgotten = json.loads(world.fern("retention", "--json"))
+
+    assert forgotten["labour"]["rows_deleted"] == 3
+    assert not world.sql("labour", "SELECT 1 FROM outbox WHERE ordering_key = $1", str(old.id))
+    load.assert_everyone_is_told_once()
+
+
+def test_a_relay_does_not_start_with_a_memory_shorter_than_the_replay_horizon(world: World) -> None:
+    done = world.run("labour", "relay", RETENTION_DAYS="5")
+
+    assert done.returncode == 78
+    assert "set RETENTION_DAYS to 30 or more" in done.stderr
+
+
+def test_every_command_of_the_runbook_exists_with_its_options() -> None:
+    runbook = (PROJECT_ROOT / "docs" / "operations.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", runbook, re.DOTALL)
+    commands = [line for line in "".join(blocks).splitlines() if line.startswith("fern ")]
+
+    for line in commands:
+        _, *arguments = shlex.split(re.sub(r"[A-Z]+_ID", str(uuid4()), line))
+        command: click.Command = main
+        while isinstance(command, click.Group):
+            _, found, arguments = command.resolve_command(click.Context(command), arguments)
+            assert found, line
+            command = found
+        command.make_context("fern", arguments)  # raises what a person would be told
+    assert len(commands) > 20
+
+
+@pytest.fixture
+async def bus(any_bus_host: str, project: str) -> AsyncIterator[PubSub]:
+    await apply_topology(
+        project, {"labour.begun": ["notification"]}, max_delivery_attempts=5, minimum_backoff_seconds=0
+    )
+    bus = PubSub(project, timeout=5)
+    yield bus
+    await bus.close()
+
+
+async def test_a_look_at_dead_letters_takes_nothing_away_and_knows_those_that_the_bus_gave_up(bus: PubSub) -> None:
+    await bus.publish("labour.begun", [Outgoing(b"{}", {"ce-id": str(number)}) for number in range(3)])
+    letters = list[DeadLetter]()
+    while len(letters) < 3:
+        while messages := await bus.pull("notification.labour.begun", 10, wait=1):
+            await bus.modify_deadline("notification.labour.begun", [message.ack_id for message in messages], 0)
+        async with Look(bus, ["labour.begun"]) as look:
+            letters = [letter async for batch in look.batches() for letter in batch]
+            async with Look(bus, ["labour.begun"]) as other:
+                assert [batch async for batch in other.batches()] == []
+
+    assert {(letter.topic, letter.consumer, letter.reason) for letter in letters} == {
+        ("labour.begun", "notification", "deliveries-exhausted")
+    }
+    assert [letter.original for letter in sorted(letters, key=lambda letter: letter.event_id)] == [
+        {"ce-id": str(number)} for number in range(3)
+    ]
+    assert len(await pull_all(bus, "labour.begun.dlq")) == 3

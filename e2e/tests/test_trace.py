@@ -1,0 +1,150 @@
+"""On a system that is alive: the journey of an event, with nothing left out and nobody named; and the audit, which is right."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime
+from uuid import UUID
+
+import pytest
+
+from e2e.support.world import COMPLETE, Labour, World
+from fern.audit.auditor import Finding, audit
+from fern.commands.trace import Journey, journey
+from fern.errors import FernError
+
+
+@pytest.fixture(scope="module")
+def labour(world: World) -> Labour:
+    """Complete, and the mother knows that her two people have it."""
+    labour = world.plan("Grace", "Alan")
+    world.complete(labour)
+    world.until_everyone_is_told(labour, COMPLETE)
+    told = "SELECT count(*) FROM told WHERE labour_id = $1 AND news = 'delivered'"
+    world.until(lambda: world.sql("labour", told, labour.id)[0][0] == 2, "the labour knows that both have it")
+    return labour
+
+
+def completed(world: World, labour: Labour) -> Journey:
+    events = journey(world.settings, str(labour.id)).steps
+    return journey(world.settings, next(step.facts["event"] for step in events if step.hop == "labour.completed"))
+
+
+def test_a_labour_shows_its_events_in_order_with_what_became_of_them(world: World, labour: Labour) -> None:
+    whole = journey(world.settings, str(labour.id))
+
+    hops = [step.hop for step in whole.steps]
+    assert hops[:4] == ["labour.planned", "subscriber.added", "subscriber.added", "labour.completed"]
+    assert sorted(hops[4:]) == ["notification.delivered"] * 2 + ["notification.sent"] * 2
+    assert [step.facts["version"] for step in whole.steps[:4]] == [1, 2, 3, 4]
+    assert [step.facts["claimed by"] for step in whole.steps] == [None] + ["notification"] * 3 + ["labour"] * 4
+    assert whole.steps[3].facts["messages"] == "2 of 2 sent"
+
+
+def test_an_event_is_followed_from_the_request_to_the_phones_and_back(world: World, labour: Labour) -> None:
+    event = completed(world, labour)
+
+    facts = {step.hop: step.facts for step in event.steps}
+    assert facts["request"][""] == f"PUT /api/v1/labours/{labour.id}/complete"
+    assert facts["request"]["idempotency key"] == f"complete-{labour.id}"
+    assert facts["committed"]["version"] == 4
+    assert facts["published"]["message id"] == facts["claimed"]["message id"], "the bus's own id of the message"
+    texts = [
+        message["sid"]
+        for phone in labour.people.values()
+        for message in world.phones.get("/sandbox/messages", params={"to": phone}).json()["items"]
+    ]
+    assert {step.facts["sid"] for step in event.steps if step.hop == "SMS sent"} == set(texts)
+    assert [step.facts["news"] for step in event.steps if step.hop == "told"] == ["delivered", "delivered"]
+    assert sum(step.hop == "news claimed" for step in event.steps) == 4
+    times = [datetime.fromisoformat(step.at) for step in event.steps if step.at]
+    assert times == sorted(times)
+    assert event.steps[0].hop == "request"
+    assert event.steps[0].after_ms == 0
+
+
+def test_news_leads_back_to_the_event_it_is_about(world: World, labour: Labour) -> None:
+    event = completed(world, labour)
+    news = next(step.facts["event"] for step in event.steps if step.hop == "notification.sent")
+
+    back = {step.hop: step.facts for step in journey(world.settings, news).steps}
+
+    assert back["is news of"] == {"event": event.id}
+    assert back["claimed"]["by"] == "labour"
+
+
+def test_a_journey_names_no_person_and_quotes_no_text(world: World, labour: Labour) -> None:
+    told = world.fern("trace", completed(world, labour).id)
+
+    assert "SMS delivered" in told
+    for secret in ("Grace", "Alan", "Ada", "The baby is here", *labour.people.values()):
+        assert secret not in told
+
+
+def test_a_delivery_that_changed_nothing_shows_as_absorbed(world: World) -> None:
+    labour = world.plan("Grace")
+    world.complete(labour)
+    world.until_everyone_is_told(labour, COMPLETE)
+    event = completed(world, labour)
+
+    again = "UPDATE outbox SET published_at = NULL, replayed_at = clock_timestamp() WHERE event_id = $1"
+    world.sql("labour", again, UUID(event.id))
+
+    def absorbed() -> list[int]:
+        steps = journey(world.settings, event.id).steps
+        return [step.facts["of which absorbed"] for step in steps if step.hop == "claimed"]
+
+    world.until(lambda: absorbed() == [1], "the second delivery is counted")
+    assert sum(step.hop == "SMS sent" for step in journey(world.settings, event.id).steps) == 1
+
+
+def test_an_event_whose_outbox_row_is_gone_is_still_told_as_far_as_it_is_known(world: World) -> None:
+    forgotten = UUID("01500000-0000-7000-8000-000000000001")  # of 2015: long forgotten, and no audit minds it
+    claim = "INSERT INTO processed_event (consumer, event_id, status, completed_at) VALUES ('labour', $1, 'COMPLETED', now())"
+    world.sql("labour", claim, forgotten)
+
+    told = journey(world.settings, str(forgotten))
+
+    world.sql("labour", "DELETE FROM processed_event WHERE event_id = $1", forgotten)
+    assert [step.hop for step in told.steps] == ["claimed"]
+
+
+@pytest.mark.parametrize("unknown", ["01a00000-0000-7000-8000-000000000000", "not-an-id"])
+def test_an_id_that_nobody_knows_is_refused_with_a_hint(world: World, unknown: str) -> None:
+    with pytest.raises(FernError) as refused:
+        journey(world.settings, unknown)
+
+    assert unknown in refused.value.message
+    assert refused.value.command
+
+
+def test_a_living_system_is_never_accused(world: World) -> None:
+    """Audits without a pause, while labours are planned and completed as fast as they come."""
+    before = _findings(world, overdue=0)  # what other tests have left, and what may still be on its way
+    with _mothers(world, 8):
+        during = [_findings(world, overdue=60) - before for _ in range(4)]
+
+    assert during == [set()] * 4
+    world.until(lambda: _findings(world, overdue=0) <= before, "in the end nothing is on its way")
+
+
+def _findings(world: World, overdue: float) -> set[Finding]:
+    sandbox = world.settings.url("sms-sandbox")
+    return set(asyncio.run(audit(world.urls, sandbox=sandbox, overdue_seconds=overdue)).findings)
+
+
+@contextmanager
+def _mothers(world: World, count: int) -> Iterator[None]:
+    """Leaves when everyone has been told."""
+
+    def give_birth() -> None:
+        for _ in range(count):
+            labour = world.plan("Grace", "Alan")
+            world.complete(labour)
+            world.until_everyone_is_told(labour, COMPLETE)
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        births = elsewhere.submit(give_birth)
+        yield
+        births.result()

@@ -1,0 +1,197 @@
+"""The tutorial, done as a reader does it: every command of every chapter, in order, with the output that it promises.
+
+A chapter is one bash session. A ```sh block is run; a ```text block right after it is what it prints, errors included, where `…`
+stands for anything within a line, and a line of nothing but `…` for any number of lines. What differs from run to run may be
+shown as it once was: ids, references, times, numbers of 12 digits and more, the width of columns, and what bash says about jobs
+that were killed do not count (`_VARYING`). A command may fail only where its line goes on to show the exit code (`$?`).
+"""
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from e2e.tests.conftest import Fern
+from fern.commands.operate import processes_now
+from fern.settings import DEFAULT_PORT_BASE, PROJECT_ROOT
+
+FOLDER = PROJECT_ROOT / "docs" / "tutorial"
+CHAPTERS = sorted(FOLDER.glob("[0-9][0-9]-*.md"))
+PARTS = ("**Goal.**", "```mermaid\n", "\n## Break it\n", "\n<details>\n<summary>", "\n## Back to a clean state\n")
+DIAGRAM = re.compile(r"^(flowchart (LR|TB|TD)|sequenceDiagram|stateDiagram-v2|gantt)$")
+RUN_BY_THE_FIXTURE = "make up ARGS=--embedded\n"
+LIMIT = 120  # seconds for a chapter
+
+
+@dataclass(frozen=True)
+class Step:
+    line: int  # of the chapter
+    command: str
+    output: str | None
+
+
+def steps(chapter: Path, port_base: int) -> list[Step]:
+    text = chapter.read_text().replace(".venv/bin/fern", str(Path(sys.executable).with_name("fern")))
+    for port in range(DEFAULT_PORT_BASE, DEFAULT_PORT_BASE + 10):
+        text = text.replace(f":{port}", f":{port - DEFAULT_PORT_BASE + port_base}")
+    blocks = re.finditer(r"^```sh\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", text, flags=re.MULTILINE | re.DOTALL)
+    found = (Step(text.count("\n", 0, block.start(1)) + 1, block[1], block[2]) for block in blocks)
+    return [step for step in found if step.command != RUN_BY_THE_FIXTURE]
+
+
+def script(steps: list[Step], failures: Path) -> str:
+    """Each line is where it is in the chapter, so that a failure names its line; each block ends with a mark in the output."""
+    lines = [f"trap 'echo $LINENO >> {failures}' ERR"]
+    for step in steps:
+        lines += [""] * (step.line - 1 - len(lines)) + step.command.splitlines() + ["echo $'\\x1e'"]
+    return "\n".join(lines) + "\n"
+
+
+_VARYING = (
+    (re.compile(r"^bash: line \d+: +\d+ (Killed|Terminated) .*\n", re.MULTILINE), ""),
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<id>"),
+    (re.compile(r"#[A-Z2-7]{8}\b"), "<reference>"),
+    (re.compile(r"(?<!\S)-?\d{12,20}\b"), "<long number>"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00(:00)?)?"), "<time>"),
+    (re.compile(r"-{3,}"), "---"),
+    (re.compile(r"[ \t]+"), " "),
+)
+
+
+def plain(text: str) -> list[str]:
+    for pattern, word in _VARYING:
+        text = pattern.sub(word, text)
+    return [line.strip() for line in text.strip().splitlines()]
+
+
+def matches(printed: str, promised: str) -> bool:
+    """Both in lines, and each line of the one against the lines of the other."""
+    pattern = ""
+    for line in plain(promised):
+        pattern += r"(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + r"\n"
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in plain(printed))) is not None
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.stem)
+def test_a_chapter_does_what_it_says_and_leaves_the_system_as_it_was(chapter: Path, fern: Fern, tmp_path: Path) -> None:
+    here, before = steps(chapter, fern.port_base), sources()
+
+    printed, failures, left = run(here, fern, tmp_path)
+
+    assert [line for line in failures if not shows_exit_code(chapter, line)] == [], "".join(printed)
+    assert len(printed) == len(here) + 1, printed[-1]
+    for step, output in zip(here, printed, strict=False):
+        if step.output is not None and not matches(output, step.output):
+            pytest.fail(f"{chapter.name}:{step.line} promises\n{step.output}\nbut it printed\n{output}", pytrace=False)
+    assert left == []
+    assert troubles(fern) == []
+    assert sources() == before
+
+
+def shows_exit_code(chapter: Path, line: int) -> bool:
+    """The line, or what it continues into."""
+    command, _, _ = "\n".join(chapter.read_text().splitlines()[line - 1 :]).replace("\\\n", "").partition("\n")
+    return "$?" in command
+
+
+def run(steps: list[Step], fern: Fern, folder: Path) -> tuple[list[str], list[int], list[str]]:
+    """What each step printed, the lines of commands that failed, and the processes that were left behind."""
+    failures, output = folder / "failures", (folder / "output").open("w+")
+    failures.touch()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    session = subprocess.Popen(
+        ["bash", "-c", script(steps, failures)],
+        cwd=PROJECT_ROOT,
+        env={**fern.environment, "PATH": path, "TMPDIR": str(folder), "LC_ALL": "C.UTF-8"},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        session.wait(LIMIT)
+    except subprocess.TimeoutExpired:
+        output.write(f"not done after {LIMIT} s\n")
+    left = end_session(session.pid)
+    session.wait()
+    output.seek(0)
+    return output.read().split("\x1e\n"), [int(line) for line in failures.read_text().split()], left
+
+
+def end_session(leader: int) -> list[str]:
+    """The commands of processes that were still running."""
+    left = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                left.append(" ".join(process.cmdline()))
+                process.kill()
+    return left
+
+
+def troubles(fern: Fern) -> list[str]:
+    """Faults that are still on, and processes that do not run or do nothing."""
+    faults = [
+        item["name"]
+        for process in ("pubsub-http", "sms-sandbox")
+        for item in httpx.get(fern.settings.url(process) + "/faults").json()["items"]
+        if item["active"]
+    ]
+    rows = processes_now(fern.settings)
+    return faults + [
+        row.process
+        for row in rows
+        if row.health != "healthy" or not row.pid or psutil.Process(row.pid).status() == psutil.STATUS_STOPPED
+    ]
+
+
+def sources() -> dict[Path, float]:
+    """Where a reader who writes a fault of their own might leave it."""
+    return {path: path.stat().st_mtime for path in (PROJECT_ROOT / "services").rglob("*.py")}
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.stem)
+def test_a_chapter_has_all_its_parts_and_leads_on(chapter: Path) -> None:
+    text, position = chapter.read_text(), CHAPTERS.index(chapter)
+
+    assert [part for part in PARTS if part not in text] == []
+    following = CHAPTERS[position + 1].name if position + 1 < len(CHAPTERS) else "README.md"
+    assert f"]({following})" in text.splitlines()[-1]
+
+
+@pytest.mark.parametrize("page", [FOLDER / "README.md", *CHAPTERS], ids=lambda page: page.stem)
+def test_every_file_that_a_page_names_exists_and_every_diagram_can_be_drawn(page: Path) -> None:
+    text = page.read_text()
+
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    for diagram in re.findall(r"^```mermaid\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
+        first, *lines = diagram.splitlines()
+        assert DIAGRAM.match(first), first
+        assert len(lines) >= 2
+        for opening, closing in ("[]", "()", "{}"):
+            assert diagram.count(opening) == diagram.count(closing), diagram
+        assert diagram.count('"') % 2 == 0, diagram
+        words = [line.split()[0] for line in lines]
+        assert sum(words.count(word) for word in ("subgraph", "alt", "opt", "loop")) == words.count("end"), diagram
+
+
+def test_the_index_leads_to_every_chapter() -> None:
+    rows = re.findall(r"^\| (\d+) \| \[.*\]\((\d\d-.*\.md)\)", (FOLDER / "README.md").read_text(), flags=re.MULTILINE)
+
+    assert rows == [(str(number), path.name) for number, path in enumerate(CHAPTERS, 1)]
+    assert len(CHAPTERS) == 14
+
+
+def test_after_all_chapters_every_event_and_every_text_is_accounted_for(fern: Fern) -> None:
+    account = fern.json("audit")
+
+    assert account["findings"] == []
+    assert account["clean"]

@@ -1,0 +1,155 @@
+"""Dead letters: messages that no consumer could handle wait on the bus, in the subscription `<topic>.dlq`, for a person.
+
+To look is to pull and not to ack. What was seen stays leased, so that it is seen once, until the look is over; then it is given
+back. While one look holds the messages, another sees none of them.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from fern.errors import NotRunning
+from fern.settings import PROJECT_ID, Settings
+from fern.topology import Declared
+from messaging.bus import Message, by_subscription
+from messaging.errors import BusUnavailable
+from messaging.pubsub import PubSub
+
+SUFFIX = ".dlq"
+BY_US = "dead-letter-"
+BY_THE_BUS = "CloudPubSubDeadLetterSource"
+LEASE_SECONDS = 10
+WAIT_SECONDS = 1.5  # without a message, after which a subscription is taken for empty
+MOST = 10_000  # messages held by one look
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """`reason` is what the consumer said, or `deliveries-exhausted` if the bus itself gave up."""
+
+    message: Message
+    topic: str
+    consumer: str
+    reason: str
+    event_id: str  # empty if it has none
+    type: str
+
+    @classmethod
+    def of(cls, message: Message) -> "DeadLetter":
+        said: Mapping[str, str] = message.attributes
+        by_the_bus = said.get(f"{BY_THE_BUS}Subscription", "")
+        return cls(
+            message,
+            topic=message.subscription.removesuffix(SUFFIX),
+            consumer=said.get(f"{BY_US}consumer") or by_the_bus.partition(".")[0],
+            reason=said.get(f"{BY_US}reason") or ("deliveries-exhausted" if by_the_bus else "unknown"),
+            event_id=said.get("ce-id", ""),
+            type=said.get("ce-type", ""),
+        )
+
+    @property
+    def died_at(self) -> str:
+        return datetime.fromtimestamp(self.message.published_at, UTC).isoformat(timespec="seconds")
+
+    @property
+    def original(self) -> dict[str, str]:
+        """Its attributes before it died."""
+        return {
+            name: value
+            for name, value in self.message.attributes.items()
+            if not name.startswith((BY_US, BY_THE_BUS, "googclient_"))
+        }
+
+
+class Look:
+    """A look at dead letters, as a context: when it ends, what was not acked is given back at once.
+
+    topics   whose dead letters; all that are declared, if none are named
+    wait     seconds without a message after which a subscription is taken for empty (1.5)
+    most     messages held at the same time (10,000); there may be more
+    """
+
+    def __init__(
+        self, bus: PubSub, topics: Iterable[str] = (), *, wait: float = WAIT_SECONDS, most: int = MOST
+    ) -> None:
+        self._bus, self._wait, self._most = bus, wait, most
+        declared = (topic.removesuffix(SUFFIX) for topic in Declared.load().topics if topic.endswith(SUFFIX))
+        self._subscriptions = [topic + SUFFIX for topic in topics or declared]
+        self._held: dict[str, dict[str, DeadLetter]] = {name: {} for name in self._subscriptions}  # by ack id
+
+    async def __aenter__(self) -> Self:
+        self._extending = asyncio.create_task(self._extend_leases(), name="leases")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._extending.cancel()
+        await asyncio.gather(self._extending, return_exceptions=True)
+        await self.hold(0)
+
+    @property
+    def is_full(self) -> bool:
+        return sum(len(held) for held in self._held.values()) >= self._most
+
+    async def batches(self) -> AsyncIterator[list[DeadLetter]]:
+        """As they come, until every subscription answers empty or the look is full."""
+        pending = list(self._subscriptions)
+        while pending and not self.is_full:
+            answers = await asyncio.gather(*(self._pull(name) for name in pending))
+            pending = [name for name, letters in zip(pending, answers, strict=True) if letters]
+            for letters in filter(None, answers):
+                yield letters
+
+    async def _pull(self, subscription: str) -> list[DeadLetter]:
+        letters = [DeadLetter.of(message) for message in await self._bus.pull(subscription, 500, wait=self._wait)]
+        self._held[subscription] |= {letter.message.ack_id: letter for letter in letters}
+        return letters
+
+    async def ack(self, letters: Iterable[DeadLetter]) -> None:
+        for subscription, ack_ids in by_subscription(letter.message for letter in letters).items():
+            await self._bus.acknowledge(subscription, ack_ids)
+            for ack_id in ack_ids:
+                self._held[subscription].pop(ack_id, None)
+
+    async def _extend_leases(self) -> None:
+        while True:
+            await asyncio.sleep(LEASE_SECONDS / 3)
+            await self.hold(LEASE_SECONDS)
+
+    async def hold(self, seconds: int) -> None:
+        """What was seen stays ours for so long, even if our loop does not turn meanwhile."""
+        for subscription, held in self._held.items():
+            if held:
+                with contextlib.suppress(BusUnavailable):  # then the leases run out by themselves
+                    await self._bus.modify_deadline(subscription, list(held), seconds)
+
+
+async def dead_letters(bus: PubSub, topics: Iterable[str] = ()) -> AsyncIterator[DeadLetter]:
+    """Every dead letter there is, up to `MOST`, held while you look. An event that died twice comes twice."""
+    async with Look(bus, topics) as look:
+        async for batch in look.batches():
+            for letter in batch:
+                yield letter
+
+
+@contextlib.asynccontextmanager
+async def open_bus() -> AsyncIterator[PubSub]:
+    """The bus of this machine's system; with PUBSUB_PROJECT_ID, that of a project."""
+    project = os.environ.get("PUBSUB_PROJECT_ID", PROJECT_ID)
+    if project == PROJECT_ID:
+        os.environ.setdefault("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{Settings.load().port('pubsub')}")
+    bus = PubSub(project)
+    try:
+        yield bus
+    except BusUnavailable as error:
+        missing = str(error).startswith("NOT_FOUND")
+        command = "fern topology apply" if missing else "fern status"
+        raise NotRunning(f"the bus does not let us look: {error}", command=command) from None
+    finally:
+        await bus.close()

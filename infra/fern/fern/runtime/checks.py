@@ -1,0 +1,111 @@
+"""What must be true of this machine before anything starts. `fern doctor` shows the checks, `fern up` insists on them."""
+
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from fern.errors import DiskFull, PortTaken, PythonTooOld, StaleProcess
+from fern.runtime import postgres
+from fern.runtime.supervisor import Supervisor
+from fern.settings import PORTS, Settings
+
+OLDEST_PYTHON = (3, 11)
+
+
+def check_python() -> str:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < OLDEST_PYTHON:
+        raise PythonTooOld(
+            f"this is Python {version} ({sys.executable}); at least 3.11 is needed.",
+            command="rm -rf .venv && make up PYTHON=python3.11",
+        )
+    return f"{version} ({sys.executable})"
+
+
+def check_disk(settings: Settings) -> str:
+    if (free := free_bytes(settings.home)) < postgres.ROOM_NEEDED:
+        raise DiskFull(settings.home, free)
+    return f"{free / 2**30:.1f} GB free at {settings.home}"
+
+
+def check_embedded_postgres() -> str:
+    return f"PostgreSQL {postgres.MAJOR} at {postgres.binary('postgres').parent}"
+
+
+def check_stale_processes(settings: Settings, supervisor: Supervisor) -> str:
+    if supervisor.is_running():
+        return "none (the system is running)"
+    if orphans := list(orphaned_processes(settings)):
+        names = ", ".join(f"{name} (pid {process.pid})" for name, process in orphans)
+        raise StaleProcess(f"from last time, without their supervisor, still run: {names}.", command="fern down")
+    return "none"
+
+
+def check_ports(settings: Settings, supervisor: Supervisor) -> str:
+    """Only while our own processes are down: afterwards the ports are taken by them."""
+    first, last = settings.port_base, settings.port_base + max(PORTS.values())
+    if supervisor.is_running():
+        return f"{first} to {last} are ours"
+    for name in PORTS:
+        if _is_taken(port := settings.port(name)):
+            raise PortTaken(
+                f"port {port}, needed by {name}, is taken by {holder_of(port)}.",
+                command=f"FERN_PORT_BASE={settings.port_base + 1000} make up",
+            )
+    return f"{first} to {last} are free"
+
+
+def free_bytes(path: Path) -> int:
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def holder_of(port: int) -> str:
+    for process in psutil.process_iter():
+        try:
+            connections = process.net_connections(kind="tcp")
+        except psutil.Error:  # gone meanwhile, or of another user
+            continue
+        if any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in connections):
+            return f"{process.name()} (pid {process.pid})"
+    return "a process of another user"
+
+
+def orphaned_processes(settings: Settings) -> Iterator[tuple[str, psutil.Process]]:
+    """Processes of ours whose supervisor is gone. Only meaningful while it is not running.
+
+    They are known by the environment they were given; PostgreSQL overwrites its own, but leaves its pid with its data.
+    """
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+        except psutil.Error:
+            continue
+        name = environment.get("FERN_PROCESS", "postgres")
+        if environment.get("FERN_HOME") == str(settings.home) and name != "postgres":
+            yield name, process
+    try:
+        process = psutil.Process(int((settings.postgres_data / "postmaster.pid").read_text().split("\n")[0]))
+        if str(settings.postgres_data) in process.cmdline():
+            yield "postgres", process
+    except (OSError, ValueError, psutil.Error):
+        return
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as client:
+        client.settimeout(1)
+        if client.connect_ex(("127.0.0.1", port)) == 0:
+            return True
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free to listen on
+        try:
+            server.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False

@@ -1,0 +1,155 @@
+"""Up and down without Docker: console and postgres, then the bus and the SMS sandbox, then one-shot jobs, then the services."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import psutil
+
+from fern.errors import JobFailed
+from fern.runtime import postgres
+from fern.runtime.checks import check_disk, check_ports, check_stale_processes, orphaned_processes
+from fern.runtime.health import wait_until_healthy
+from fern.runtime.processes import STAGES, Process, Stage, console, jobs, processes
+from fern.runtime.progress import Progress
+from fern.runtime.supervisor import Supervisor
+from fern.settings import PROJECT_ROOT, Settings
+
+STAGE_TIMEOUT: dict[Stage, float] = {"console": 60.0, "database": 90.0, "backing": 60.0, "service": 90.0}
+JOB_TIMEOUT = 120.0
+STOP_TIMEOUT = 12.0
+
+
+class EmbeddedRuntime:
+    def __init__(self, settings: Settings, progress: Progress, *, only_console: bool = False) -> None:
+        """Where all else runs in containers, only the console runs here: it must be able to kill them."""
+        self._settings = settings
+        self._progress = progress
+        self.processes = [console(settings)] if only_console else processes(settings)
+        self.supervisor = Supervisor(settings, self.processes)
+
+    def up(self) -> None:
+        """Bring up what is not up yet; a system that runs with other settings is taken down first."""
+        if self.supervisor.is_running() and not self.supervisor.is_current():
+            self.down()
+        check_disk(self._settings)
+        check_stale_processes(self._settings, self.supervisor)
+        check_ports(self._settings, self.supervisor)
+        self._settings.remember("embedded")
+        if not (self._settings.postgres_data / "PG_VERSION").exists():
+            with self._progress.step("postgres: new cluster"):
+                postgres.initialise(self._settings.postgres_data)
+        postgres.initialise(self._settings.postgres_data)  # refuses the data of another major version
+        self._start("console", "database")
+        self._start("backing")
+        self._prepare()
+        self._start("service")
+
+    def up_console(self) -> None:
+        self._start("console")
+
+    def down(self) -> None:
+        """Also ends what another mode or version has left running under our supervisor."""
+        if self.supervisor.daemon() is not None and self._answers():
+            known = self.supervisor.states().keys()
+            for stage in reversed(STAGES):
+                if names := [process.name for process in self._of(stage) if process.name in known]:
+                    with self._progress.step(f"stop {stage} processes"):
+                        self.supervisor.stop(names)
+            with self._progress.step("stop supervisor"):
+                self.supervisor.shut_down()
+        else:
+            self._end_what_is_left()
+            self._settings.supervisor_socket.unlink(missing_ok=True)  # a killed supervisor leaves it
+        self._settings.forget()
+
+    def _of(self, *stages: Stage) -> list[Process]:
+        return [process for process in self.processes if process.stage in stages]
+
+    def _start(self, *stages: Stage) -> None:
+        started = time.monotonic()
+        if not self.supervisor.is_running():
+            with self._progress.step("supervisor"):
+                self.supervisor.start_daemon()
+        states = self.supervisor.states()
+        for process in self._of(*stages):
+            if not states[process.name].is_up:
+                self.supervisor.start(process.name)
+        with self._progress.waiting(f"waiting for {' and '.join(stages)} processes"):
+            wait_until_healthy(
+                self.supervisor,
+                self._of(*stages),
+                self._settings,
+                max(STAGE_TIMEOUT[stage] for stage in stages),
+                on_healthy=lambda process: self._progress.done(process.name, started),
+            )
+
+    def _prepare(self) -> None:
+        """Databases first, then all jobs at the same time: they do not depend on each other."""
+        with self._progress.step("databases and roles"):
+            asyncio.run(postgres.ensure_service_databases(self._settings.postgres.dsn()))
+        started = time.monotonic()
+
+        def run(title: str, command: list[str]) -> None:
+            self._run_job(title, command)
+            self._progress.done(title, started)
+
+        work = jobs()
+        with self._progress.waiting("migrations and topology"), ThreadPoolExecutor(len(work)) as pool:
+            for outcome in [pool.submit(run, title, command) for title, command in work.items()]:
+                outcome.result()
+
+    def _run_job(self, title: str, command: list[str]) -> None:
+        environment = {**os.environ, **self._settings.environment()}
+        try:
+            subprocess.run(
+                command,
+                cwd=PROJECT_ROOT,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=JOB_TIMEOUT,
+                check=True,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise JobFailed(f"{title}: not done after {JOB_TIMEOUT:.0f} s.", command=" ".join(command)) from error
+        except subprocess.CalledProcessError as error:
+            last_lines = "\n".join(error.stdout.splitlines()[-15:])
+            raise JobFailed(f"{title}: failed.", details=last_lines, command=" ".join(command)) from error
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.supervisor.states())
+        except OSError:
+            return False
+
+    def _end_what_is_left(self) -> None:
+        """The supervisor is gone or hangs: end it first, lest it restarts the others, and postgres last."""
+        left = list(orphaned_processes(self._settings))
+        if (daemon := self.supervisor.daemon()) is not None:
+            with self._progress.step(f"end supervisor (pid {daemon.pid})"):
+                _end([daemon], signal.SIGKILL)
+        for names, group, with_signal in (
+            ("processes", [process for name, process in left if name != "postgres"], signal.SIGTERM),
+            ("postgres", [process for name, process in left if name == "postgres"], signal.SIGINT),
+        ):
+            if group:
+                pids = ", ".join(str(process.pid) for process in group)
+                with self._progress.step(f"end {names} from last time (pid {pids})"):
+                    _end(group, with_signal)
+
+
+def _end(processes: list[psutil.Process], with_signal: signal.Signals) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(with_signal)
+    _, alive = psutil.wait_procs(processes, STOP_TIMEOUT)
+    for process in alive:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, STOP_TIMEOUT)

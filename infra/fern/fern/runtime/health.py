@@ -1,0 +1,88 @@
+"""Whether a process does its job, not merely exists: its port answers, or its heartbeat is fresh."""
+
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+
+import httpx
+
+from fern.errors import DiskFull, NeverHealthy
+from fern.runtime import postgres
+from fern.runtime.checks import free_bytes
+from fern.runtime.processes import Process
+from fern.runtime.supervisor import ProcessState, Supervisor, tail
+from fern.settings import Settings
+
+HEARTBEAT_MAX_AGE = 15.0
+PROBE_TIMEOUT = 2.0
+POLL_INTERVAL = 0.1
+HOPELESS_RESTARTS = 2  # a process that has died this often while we wait will not be fine in a moment
+
+_client = httpx.Client(timeout=PROBE_TIMEOUT, trust_env=False)  # one for all: making one costs more than many probes
+
+
+def problem(process: Process, state: ProcessState, settings: Settings) -> str | None:
+    """Why the process is not healthy, in a few words, or None if it is."""
+    if state.state not in ("RUNNING", "STARTING"):
+        return state.state.lower()
+    if process.health_url:
+        return _http_problem(process.health_url)
+    if process.heartbeat:
+        return _heartbeat_problem(process, state)
+    ready = [str(postgres.binary("pg_isready")), "-h", "127.0.0.1", "-p", str(settings.port("postgres")), "-t", "2"]
+    return None if subprocess.run(ready, capture_output=True, check=False).returncode == 0 else "takes no connections"
+
+
+def _http_problem(url: str) -> str | None:
+    try:
+        answer = _client.get(url)
+    except httpx.HTTPError as error:
+        return f"no answer ({type(error).__name__})"
+    return None if answer.is_success else f"answers {answer.status_code}"
+
+
+def _heartbeat_problem(process: Process, state: ProcessState) -> str | None:
+    assert process.heartbeat is not None  # noqa: S101
+    try:
+        beat_at = process.heartbeat.stat().st_mtime
+    except FileNotFoundError:
+        return "no heartbeat yet"
+    if beat_at < state.started_at:  # left by the process before
+        return "no heartbeat yet"
+    age = time.time() - beat_at
+    return None if age < HEARTBEAT_MAX_AGE else f"no heartbeat for {age:.0f} s"
+
+
+def wait_until_healthy(
+    supervisor: Supervisor,
+    processes: Sequence[Process],
+    settings: Settings,
+    timeout: float,
+    on_healthy: Callable[[Process], None],
+) -> None:
+    waiting = list(processes)
+    restarts_before = {name: state.restarts for name, state in supervisor.states().items()}
+    deadline = time.monotonic() + timeout
+    while waiting:
+        states = supervisor.states()
+        for process in list(waiting):
+            state = states[process.name]
+            why = problem(process, state, settings)
+            if why is None:
+                waiting.remove(process)
+                on_healthy(process)
+            elif state.state == "FATAL" or state.restarts - restarts_before[process.name] >= HOPELESS_RESTARTS:
+                raise _never_healthy(process, "it keeps dying", settings)
+            elif time.monotonic() > deadline:
+                raise _never_healthy(process, f"after {timeout:.0f} s: {why}", settings)
+        time.sleep(POLL_INTERVAL)
+
+
+def _never_healthy(process: Process, why: str, settings: Settings) -> NeverHealthy | DiskFull:
+    if (free := free_bytes(settings.home)) < postgres.ROOM_NEEDED:
+        return DiskFull(settings.home, free)
+    return NeverHealthy(
+        f"{process.name} does not become healthy ({why}). The end of its log:",
+        details=tail(settings.log(process.name)),
+        command=f"fern logs {process.name}",
+    )

@@ -1,0 +1,134 @@
+"""Where everything is on this machine, from two variables of the environment:
+
+FERN_PORT_BASE  first of ten consecutive ports; all of ours are this plus an offset (default 8400)
+FERN_HOME       data, logs and sockets of the local run (default: .fern in the project)
+
+A running system remembers its ports in FERN_HOME, so `FERN_PORT_BASE=9400 fern up` is followed by a plain `fern demo`.
+"""
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from fern.errors import FernError
+from fern.runtime.postgres import Address
+
+PROJECT_ROOT = Path(__file__).resolve().parents[3]
+DEFAULT_PORT_BASE = 8400
+PROJECT_ID = "fern-local"
+OPERATIONS_TOKEN = "local-operations"  # noqa: S105 (nothing here leaves this machine)
+TOKEN_SECRET = "local-secret-for-tokens-on-this-machine"  # noqa: S105 (nor does anything signed with this)
+PORTS = {
+    "console": 0,
+    "labour-api": 1,
+    "notification-api": 2,
+    "sms-sandbox": 3,
+    "pubsub": 4,
+    "pubsub-http": 5,
+    "postgres": 6,
+}
+
+Mode = Literal["embedded", "docker"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    port_base: int
+    home: Path
+
+    @classmethod
+    def load(cls) -> "Settings":
+        home = Path(os.environ.get("FERN_HOME") or PROJECT_ROOT / ".fern").expanduser().absolute()
+        base = os.environ.get("FERN_PORT_BASE") or str(_remembered(home).get("port_base", DEFAULT_PORT_BASE))
+        if not (base.isdigit() and 1024 <= int(base) <= 65500):
+            raise FernError(
+                f"FERN_PORT_BASE is {base!r}; it must be a number from 1024 to 65500.",
+                command=f"export FERN_PORT_BASE={DEFAULT_PORT_BASE}",
+            )
+        return cls(int(base), home)
+
+    @property
+    def mode(self) -> Mode | None:
+        """How the system that was brought up last runs; None after `fern down`."""
+        mode = _remembered(self.home).get("mode")
+        return mode if mode in ("embedded", "docker") else None
+
+    def remember(self, mode: Mode) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        self._running_file.write_text(json.dumps({"mode": mode, "port_base": self.port_base}))
+
+    def forget(self) -> None:
+        self._running_file.unlink(missing_ok=True)
+
+    def port(self, name: str) -> int:
+        return self.port_base + PORTS[name]
+
+    def url(self, name: str) -> str:
+        return f"http://127.0.0.1:{self.port(name)}"
+
+    @property
+    def postgres(self) -> Address:
+        return Address("127.0.0.1", self.port("postgres"))
+
+    @property
+    def postgres_data(self) -> Path:
+        return self.home / "postgres"
+
+    @property
+    def _running_file(self) -> Path:
+        return self.home / "running.json"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    def log(self, process: str) -> Path:
+        return self.logs / f"{process}.log"
+
+    def heartbeat(self, process: str) -> Path:
+        return self.home / "heartbeats" / process
+
+    @cached_property
+    def supervisor_socket(self) -> Path:
+        """Beside the data where the path fits; unix sockets take about 100 characters."""
+        beside = self.home / "supervisor.sock"
+        if len(os.fsencode(beside)) <= 90:  # the socket is made under a longer, temporary name first
+            return beside
+        return Path(tempfile.gettempdir()) / f"fern-{sha256(os.fsencode(self.home)).hexdigest()[:12]}.sock"
+
+    def environment(self) -> dict[str, str]:
+        """What the services and the one-shot jobs read; docker-compose.yml sets the same names."""
+        return {
+            "FERN_MODE": "local",
+            "FERN_HOME": str(self.home),
+            "FERN_PORT_BASE": str(self.port_base),
+            "LABOUR_DATABASE_URL": self.postgres.url("labour", "labour"),
+            "LABOUR_API_HOST": "127.0.0.1",
+            "LABOUR_API_PORT": str(self.port("labour-api")),
+            "NOTIFICATION_DATABASE_URL": self.postgres.url("notification", "notification"),
+            "NOTIFICATION_API_HOST": "127.0.0.1",
+            "NOTIFICATION_API_PORT": str(self.port("notification-api")),
+            "PUBSUB_PROJECT_ID": PROJECT_ID,
+            "PUBSUB_EMULATOR_HOST": f"127.0.0.1:{self.port('pubsub')}",
+            "TWILIO_ACCOUNT_SID": "AC00000000000000000000000000000000",
+            "TWILIO_AUTH_TOKEN": "local-twilio-token",
+            "TWILIO_FROM": "+15005550006",
+            "TWILIO_BASE_URL": self.url("sms-sandbox"),
+            "PUBLIC_URL": self.url("notification-api"),
+            "SMS_INBOUND_URL": self.url("notification-api") + "/webhooks/twilio/inbound",
+            "OPERATIONS_TOKEN": OPERATIONS_TOKEN,
+            "TOKEN_SECRET": TOKEN_SECRET,
+        }
+
+
+def _remembered(home: Path) -> dict[str, object]:
+    try:
+        remembered = json.loads((home / "running.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return remembered if isinstance(remembered, dict) else {}

@@ -1,0 +1,185 @@
+"""`fern topology`: makes the bus look as infra/topology.toml says. It changes what differs and deletes nothing."""
+
+import json
+import os
+import time
+import tomllib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from google.api_core import exceptions
+from google.cloud.pubsub_v1 import PublisherClient, SubscriberClient
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.field_mask_pb2 import FieldMask
+from google.pubsub_v1.types import DeadLetterPolicy, ExpirationPolicy, RetryPolicy, Subscription
+
+from fern.errors import FernError
+from fern.settings import PROJECT_ID, Settings
+
+FILE = Path(__file__).resolve().parents[2] / "topology.toml"
+WAIT_SECONDS = 30.0
+DAY = 86400
+MOST_ON_GOOGLES_EMULATOR = 7 * DAY  # of retention; the service and our emulator take 31 days
+_MUTABLE = (
+    "ack_deadline_seconds",
+    "message_retention_duration",
+    "retry_policy",
+    "dead_letter_policy",
+    "expiration_policy",
+    "enable_exactly_once_delivery",
+)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """`subscriptions` maps a subscription to its topic and, unless it is itself for dead letters, its dead-letter topic."""
+
+    topics: tuple[str, ...]
+    subscriptions: dict[str, tuple[str, str | None]]
+    options: dict[str, Any]
+
+    @classmethod
+    def load(cls) -> "Declared":
+        return cls.of(tomllib.loads(FILE.read_text()))
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> "Declared":
+        topics: list[str] = []
+        subscriptions: dict[str, tuple[str, str | None]] = {}
+        for topic, consumers in content["topics"].items():
+            dead = f"{topic}.dlq"
+            topics += [topic, dead]
+            subscriptions[dead] = (dead, None)
+            subscriptions |= {f"{consumer}.{topic}": (topic, dead) for consumer in consumers}
+        return cls(tuple(topics), subscriptions, content["subscription"])
+
+
+@dataclass
+class Applied:
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+
+
+def apply(declared: Declared, project: str) -> Applied:
+    applied = Applied()
+    with PublisherClient() as publisher, SubscriberClient() as subscriber:
+        _until_the_bus_answers(publisher, project)
+        for topic in declared.topics:
+            try:
+                publisher.create_topic(name=f"projects/{project}/topics/{topic}", timeout=10)
+                applied.created += 1
+            except exceptions.AlreadyExists:
+                applied.unchanged += 1
+        for name in declared.subscriptions:
+            _apply_subscription(subscriber, _subscription(declared, name, project), applied)
+    return applied
+
+
+def _apply_subscription(subscriber: SubscriberClient, wanted: Subscription, applied: Applied) -> None:
+    try:
+        _make_it_so(subscriber, wanted, applied)
+    except exceptions.InvalidArgument:
+        kept: Duration = Subscription.pb(wanted).message_retention_duration
+        if "PUBSUB_EMULATOR_HOST" not in os.environ or kept.seconds <= MOST_ON_GOOGLES_EMULATOR:
+            raise
+        kept.seconds = MOST_ON_GOOGLES_EMULATOR
+        _make_it_so(subscriber, wanted, applied)
+
+
+def _make_it_so(subscriber: SubscriberClient, wanted: Subscription, applied: Applied) -> None:
+    try:
+        subscriber.create_subscription(wanted, timeout=10)
+        applied.created += 1
+        return
+    except exceptions.AlreadyExists:
+        found = subscriber.get_subscription(subscription=wanted.name, timeout=10)
+    if found.topic != wanted.topic:
+        raise FernError(f"subscription {wanted.name} is on {found.topic}, not on {wanted.topic}; delete it first.")
+    differing = [field for field in _MUTABLE if getattr(found, field) != getattr(wanted, field)]
+    if differing:
+        subscriber.update_subscription({"subscription": wanted, "update_mask": FieldMask(paths=differing)}, timeout=10)
+        applied.updated += 1
+    else:
+        applied.unchanged += 1
+
+
+def _subscription(declared: Declared, name: str, project: str) -> Subscription:
+    topic, dead = declared.subscriptions[name]
+    options = declared.options
+    subscription = Subscription(
+        name=f"projects/{project}/subscriptions/{name}",
+        topic=f"projects/{project}/topics/{topic}",
+        ack_deadline_seconds=options["ack_deadline_seconds"],
+        message_retention_duration=Duration(
+            seconds=options["retention_days" if dead else "dead_letter_retention_days"] * DAY
+        ),
+        expiration_policy=ExpirationPolicy(),  # without a time to live: an idle subscription is not forgotten
+    )
+    if dead:
+        subscription.enable_exactly_once_delivery = options["exactly_once"]
+        subscription.retry_policy = RetryPolicy(
+            minimum_backoff=_duration(options["minimum_backoff_seconds"]),
+            maximum_backoff=_duration(options["maximum_backoff_seconds"]),
+        )
+        subscription.dead_letter_policy = DeadLetterPolicy(
+            dead_letter_topic=f"projects/{project}/topics/{dead}",
+            max_delivery_attempts=options["max_delivery_attempts"],
+        )
+    return subscription
+
+
+def _duration(seconds: float) -> Duration:
+    return Duration(seconds=int(seconds), nanos=round(seconds % 1 * 1e9))
+
+
+def _until_the_bus_answers(publisher: PublisherClient, project: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            next(iter(publisher.list_topics(project=f"projects/{project}", timeout=2)), None)
+            return
+        except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded, exceptions.RetryError) as error:
+            if time.monotonic() > deadline:
+                where = os.environ.get("PUBSUB_EMULATOR_HOST", "Google Cloud")
+                raise FernError(f"no Pub/Sub answers at {where}.", command="fern status", details=str(error)) from None
+            time.sleep(0.2)
+
+
+@click.group()
+def topology() -> None:
+    """Topics and subscriptions, declared in infra/topology.toml."""
+
+
+def _project_option(command: Callable[..., None]) -> Callable[..., None]:
+    return click.option("--project", envvar="PUBSUB_PROJECT_ID", default=PROJECT_ID, show_default=True)(command)
+
+
+@topology.command("apply")
+@_project_option
+@click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
+def apply_command(project: str, as_json: bool) -> None:
+    """Create what is missing and update what differs."""
+    if project == PROJECT_ID:
+        os.environ.setdefault("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{Settings.load().port('pubsub')}")
+    applied = apply(Declared.load(), project)
+    if as_json:
+        click.echo(json.dumps(asdict(applied)))
+    else:
+        click.echo(f"{applied.created} created, {applied.updated} updated, {applied.unchanged} as declared")
+
+
+@topology.command("show")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def show_command(as_json: bool) -> None:
+    """What is declared."""
+    declared = Declared.load()
+    if as_json:
+        click.echo(json.dumps(asdict(declared)))
+        return
+    for topic in declared.topics:
+        readers = [name for name, (of, _) in declared.subscriptions.items() if of == topic]
+        click.echo(f"{topic:32} → {', '.join(readers) or '(nobody)'}")

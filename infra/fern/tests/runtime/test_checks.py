@@ -1,0 +1,149 @@
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from fern import errors
+from fern.cli import main
+from fern.errors import DiskFull, FernError, PortTaken, PythonTooOld
+from fern.runtime import docker
+from fern.runtime.checks import check_disk, check_ports, check_python
+from fern.runtime.embedded import EmbeddedRuntime
+from fern.settings import Settings
+
+
+def test_a_taken_port_is_told_with_its_holder_and_a_way_out(settings: Settings, runtime: EmbeddedRuntime) -> None:
+    with socket.create_server(("127.0.0.1", settings.port("sms-sandbox"))), pytest.raises(PortTaken) as refusal:
+        check_ports(settings, runtime.supervisor)
+
+    assert f"port {settings.port('sms-sandbox')}, needed by sms-sandbox" in refusal.value.message
+    assert f"(pid {os.getpid()})" in refusal.value.message
+    assert f"FERN_PORT_BASE={settings.port_base + 1000}" in str(refusal.value.command)
+
+
+def test_up_and_doctor_end_with_the_code_of_a_taken_port(settings: Settings) -> None:
+    with socket.create_server(("127.0.0.1", settings.port("labour-api"))):
+        up = CliRunner().invoke(main, ["up", "--embedded"])
+        doctor = CliRunner().invoke(main, ["doctor", "--json"])
+
+    assert (up.exit_code, doctor.exit_code) == (10, 10)
+    assert [item["check"] for item in json.loads(doctor.stdout)["items"] if not item["ok"]] == ["ports"]
+
+
+def test_a_full_disk_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fern.runtime.postgres.ROOM_NEEDED", 2**60)
+
+    with pytest.raises(DiskFull, match="no room left"):
+        check_disk(settings)
+
+
+def test_an_old_python_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.version_info", (3, 9, 18))
+
+    with pytest.raises(PythonTooOld, match=r"Python 3\.9\.18"):
+        check_python()
+
+
+@pytest.fixture
+def silent_engine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A socket that takes connections and never says anything, as a hanging engine does."""
+    path = tmp_path_factory.mktemp("d") / "s"
+    monkeypatch.setattr(docker, "ENGINE_TIMEOUT", 0.5)
+    with socket.socket(socket.AF_UNIX) as engine:
+        engine.bind(str(path))
+        engine.listen()
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
+        yield
+
+
+@pytest.mark.skipif(shutil.which("docker") is None, reason="needs the docker command")
+def test_an_engine_that_never_answers_ends_up_with_its_own_code(settings: Settings, silent_engine: None) -> None:
+    up = CliRunner().invoke(main, ["up"])
+
+    assert up.exit_code == 11
+    assert "did not answer" in up.stderr
+    assert "up --embedded" in up.stderr
+
+
+def test_a_docker_command_that_hangs_is_a_silent_engine(
+    settings: Settings, fake_docker: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker, "ENGINE_TIMEOUT", 0.3)
+    fake_docker("exec sleep 60")
+
+    assert docker.find_engine().state == "silent"
+    assert CliRunner().invoke(main, ["doctor"]).exit_code == 11
+
+
+def test_without_docker_asking_for_it_is_refused_with_its_own_code(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert docker.find_engine().state == "missing"
+    assert CliRunner().invoke(main, ["up", "--docker"]).exit_code == 16
+
+
+def test_compose_publishes_the_ports_of_the_settings(
+    settings: Settings, fake_docker: Callable[[str], None], tmp_path: Path
+) -> None:
+    fake_docker(f'echo "$*" > {tmp_path}/called; env > {tmp_path}/env')
+
+    docker.up(settings)
+
+    assert (tmp_path / "called").read_text().startswith("compose up --detach --build --wait")
+    assert f"SMS_SANDBOX_PORT={settings.port('sms-sandbox')}\n" in (tmp_path / "env").read_text()
+
+
+def test_status_in_docker_counts_a_finished_job_as_healthy(
+    settings: Settings, fake_docker: Callable[[str], None]
+) -> None:
+    settings.remember("docker")
+    job = {"Service": "topology", "State": "exited", "ExitCode": 0, "Health": ""}
+    api = {"Service": "labour-api", "State": "running", "ExitCode": 0, "Health": "starting"}
+    fake_docker(f"echo '{json.dumps(job)}'; echo '{json.dumps(api)}'")
+
+    result = CliRunner().invoke(main, ["status", "--json"])
+
+    health = {item["process"]: item["health"] for item in json.loads(result.stdout)["items"]}
+    assert health == {"topology": "healthy", "labour-api": "starting"}
+    assert result.exit_code == 15
+
+
+def test_in_docker_the_console_runs_on_the_host_and_goes_down_with_the_rest(
+    settings: Settings, fake_docker: Callable[[str], None]
+) -> None:
+    fake_docker("exit 0")
+    try:
+        up = CliRunner().invoke(main, ["up", "--docker"])
+        assert (up.exit_code, "the demo data could not be written" in up.stderr) == (18, True)  # no container is real
+        assert httpx.get(settings.url("console") + "/health").is_success
+        [console] = json.loads(CliRunner().invoke(main, ["status", "--json"]).stdout)["items"]
+        assert (console["process"], console["health"]) == ("console", "healthy")
+    finally:
+        down = CliRunner().invoke(main, ["down"])
+
+    assert down.exit_code == 0
+    assert not psutil.pid_exists(console["pid"])
+
+
+def test_status_of_nothing_is_empty_and_says_so_in_its_code(settings: Settings) -> None:
+    result = CliRunner().invoke(main, ["status", "--json"])
+
+    assert result.exit_code == 19
+    assert json.loads(result.stdout) == {"mode": None, "items": []}
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, FernError)]
+
+    codes = [kind.exit_code for kind in kinds]
+
+    assert sorted(codes) == [1, *range(10, 22)]

@@ -1,0 +1,145 @@
+"""What travels: a message as it is kept, and its delivery to one subscription."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from pubsub_emulator.wire import Raw
+
+if TYPE_CHECKING:
+    from pubsub_emulator.leases import Consumer
+
+
+class Batch:
+    """What one publish brought, kept as it came: one row on disk, and message ids that follow its own."""
+
+    __slots__ = ("id", "published_at", "request", "topic_id")
+
+    def __init__(self, id: int, topic_id: int, published_at: int, request: Raw) -> None:
+        self.id: Final = id
+        self.topic_id: Final = topic_id
+        self.published_at: Final = published_at
+        """Microseconds since the epoch."""
+        self.request: Final = request
+
+    @property
+    def ids(self) -> range:
+        return range(self.id, self.id + len(self.request.messages))
+
+    def messages(self) -> list[Message]:
+        return [Message(self, message_id, raw) for message_id, raw in zip(self.ids, self.request.messages, strict=True)]
+
+
+class Message:
+    """One of a batch, shared by every subscription that holds it."""
+
+    __slots__ = ("batch", "id", "raw")
+
+    def __init__(self, batch: Batch, id: int, raw: Raw) -> None:
+        self.batch: Final = batch
+        self.id: Final = id
+        self.raw: Final = raw
+        """As it was published, without message id and publish time."""
+
+    def copy_to(self, raw: Raw) -> None:
+        """Write it as a subscriber sees it."""
+        raw.CopyFrom(self.raw)
+        raw.message_id = str(self.id)
+        raw.publish_time.FromMicroseconds(self.batch.published_at)
+
+
+class Delivery:
+    """One message on its way through one subscription.
+
+    It is leased while `ack_id` is set, parked while `deadline` is in the future without a lease, and otherwise ready.
+    """
+
+    __slots__ = ("ack_id", "acked", "consumer", "deadline", "failures", "lane", "message")
+
+    def __init__(self, message: Message, failures: int = 0) -> None:
+        self.message: Final = message
+        self.failures = failures
+        """How often it was nacked or ran out of time: the delivery attempt is one more."""
+        self.lane: Lane | None = None
+        self.ack_id = ""
+        self.deadline = 0.0
+        """When the lease ends or, without a lease, when it may be delivered again."""
+        self.consumer: Consumer | None = None
+        self.acked = False
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return int(self.message.raw.ByteSize())
+
+
+class Run:
+    """A batch that nobody has looked into yet: it is unpacked only as it is handed out, so that a publish costs little."""
+
+    __slots__ = ("_next", "batch")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch: Final = batch
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self.batch.request.messages) - self._next
+
+    def hand_out(self, messages: int, size: int) -> list[Delivery]:
+        """As many as fit into both limits, and at least one."""
+        batch, taken = self.batch, []
+        while self and messages > 0 and size > 0:
+            delivery = Delivery(Message(batch, batch.id + self._next, batch.request.messages[self._next]))
+            taken.append(delivery)
+            self._next += 1
+            messages -= 1
+            size -= delivery.size
+        return taken
+
+
+class Lane:
+    """The messages of one ordering key: handed out in order, and no more while any of them is unsettled."""
+
+    __slots__ = ("held", "not_before", "offered", "unsettled", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[Delivery] = deque()
+        self.held: list[Delivery] = []
+        """Handed out since the lane was last free; acked ones stay, because a nack before them replays them too."""
+        self.unsettled = 0
+        """How many of `held` are neither acked nor back in `waiting`."""
+        self.offered = False
+        """True while it is in its subscription's ready queue."""
+        self.not_before = 0.0
+        """When the backoff of its first message is over."""
+
+    def free(self, now: float) -> bool:
+        return bool(self.waiting) and not self.held and self.not_before <= now
+
+    def hand_out(self, messages: int, size: int) -> list[Delivery]:
+        """As many as fit into both limits, and at least one."""
+        while self.waiting and messages > 0 and size > 0:
+            delivery = self.waiting.popleft()
+            self.held.append(delivery)
+            messages -= 1
+            size -= delivery.size
+        self.unsettled = len(self.held)
+        return list(self.held)
+
+    def settle(self) -> None:
+        """One of those handed out was acked; let go of all of them once none is open."""
+        self.unsettled -= 1
+        if not self.unsettled:
+            self.held.clear()
+
+    def rewind(self, delivery: Delivery) -> list[Delivery]:
+        """Put `delivery` and everything handed out after it back in front, and return them in order."""
+        start = self.held.index(delivery)
+        again = self.held[start:]
+        del self.held[start:]
+        self.unsettled -= sum(not earlier.acked for earlier in again)
+        if not self.unsettled:
+            self.held.clear()
+        self.waiting.extendleft(reversed(again))
+        return again

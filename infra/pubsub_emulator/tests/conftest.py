@@ -1,0 +1,74 @@
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from pubsub_emulator import google
+from pubsub_emulator.server import Running, running, started
+
+from .parts import Bus
+
+JAR = google.find()
+
+
+@pytest.fixture(scope="session")
+def googles_target() -> Iterator[str]:
+    """One process for all tests."""
+    assert JAR
+    with google.running(JAR) as target:
+        yield target
+
+
+@pytest.fixture
+async def emulator(tmp_path: Path) -> AsyncIterator[Running]:
+    """Ours, alone in this test."""
+    async with running(tmp_path / "pubsub") as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def emulator_process(tmp_path: Path) -> Iterator[str]:
+    """Ours as a process of its own, for clients that have no event loop."""
+    with started(tmp_path / "pubsub") as process:
+        yield process.target
+
+
+@pytest.fixture
+async def ours(emulator: Running, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bus]:
+    async for bus in _connected(emulator.target, False, monkeypatch):
+        yield bus
+
+
+@pytest.fixture(
+    params=["ours", pytest.param("googles", marks=pytest.mark.skipif(JAR is None, reason="Google's is not installed"))]
+)
+async def bus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Bus]:
+    """The contract is for both."""
+    if request.param == "googles":
+        async for googles in _connected(request.getfixturevalue("googles_target"), True, monkeypatch):
+            yield googles
+    else:
+        async with running(tmp_path / "pubsub") as embedded:
+            async for own in _connected(embedded.target, False, monkeypatch):
+                yield own
+
+
+@pytest.fixture
+async def buses(ours: Bus, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Bus]]:
+    """Both at once, for cases that only wait."""
+    if JAR is None:
+        yield [ours]
+    else:
+        async for googles in _connected(request.getfixturevalue("googles_target"), True, monkeypatch):
+            yield [ours, googles]
+
+
+async def _connected(target: str, is_google: bool, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bus]:
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", target)
+    bus = Bus(target, is_google)
+    try:
+        yield bus
+    finally:
+        await bus.close()
+        await asyncio.sleep(0)  # lets the closed channels' callbacks run in this loop

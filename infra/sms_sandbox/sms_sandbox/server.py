@@ -1,0 +1,139 @@
+"""Runs the sandbox: in the foreground for `fern sms serve`, or inside a test with `running`."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from litestar import Litestar
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+from litestar.plugins.problem_details import ProblemDetailsConfig, ProblemDetailsPlugin
+from litestar.types import Scope
+from structlog import get_logger
+
+from sms_sandbox.errors import Refused
+from sms_sandbox.faults import BadFault
+from sms_sandbox.sandbox import Sandbox, Settings
+from sms_sandbox.sandbox_api import FaultSwitches, Phones, health, page_file, show_phones
+from sms_sandbox.twilio_api import CuttableConnection, Messages
+
+log = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the sandbox listens; and, for its own tests, what runs behind it."""
+
+    url: str
+    sandbox: Sandbox
+    work: asyncio.Task[None]
+
+
+def create_app(sandbox: Sandbox) -> Litestar:
+    return Litestar(
+        [Messages, Phones, FaultSwitches, show_phones, page_file, health],
+        dependencies={"sandbox": Provide(lambda: sandbox, sync_to_thread=False)},
+        plugins=[ProblemDetailsPlugin(ProblemDetailsConfig(enable_for_all_http_exceptions=True))],
+        after_exception=[note_bug],
+        openapi_config=None,
+        logging_config=None,
+    )
+
+
+async def note_bug(error: Exception, _: Scope) -> None:
+    """Our own 500 must not pass for one that was asked for."""
+    if not isinstance(error, HTTPException | Refused | BadFault):
+        log.error("unexpected error", exc_info=error)
+
+
+class Server(uvicorn.Server):
+    """uvicorn, except that it stops when told (not by a signal, nor by looking ten times a second) and ends the feed first."""
+
+    def __init__(self, config: uvicorn.Config, sandbox: Sandbox) -> None:
+        super().__init__(config)
+        self.sandbox = sandbox
+        self.stop = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.stop.wait()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.sandbox.feed.close()
+        await super().shutdown(sockets)
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: Settings, listener: socket.socket) -> AsyncIterator[Address]:
+    """Serve on a bound socket while the block runs."""
+    sandbox = Sandbox(settings)
+    config = uvicorn.Config(
+        create_app(sandbox),
+        http=CuttableConnection,
+        lifespan="off",
+        access_log=False,  # a list names phone numbers in its query
+        log_config=None,
+        date_header=False,
+        timeout_graceful_shutdown=2,
+    )
+    server = Server(config, sandbox)
+    work = asyncio.create_task(sandbox.run())
+    serve = asyncio.create_task(server.serve([listener]))
+    try:
+        while not server.started:
+            if serve.done():
+                serve.result()
+            await asyncio.sleep(0.005)
+        host, port = listener.getsockname()[:2]
+        yield Address(f"http://{host}:{port}", sandbox, work)
+    finally:
+        server.stop.set()
+        await serve
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work  # if it failed on its own, this says so
+        sandbox.close()
+
+
+@contextlib.asynccontextmanager
+async def running(
+    data_dir: Path,
+    *,
+    pace: float = 0.01,
+    auth_token: str | None = None,
+    callback_retries: int = 1,
+    inbound_url: str | None = None,
+) -> AsyncIterator[Address]:
+    """A sandbox inside this event loop, on a free port of this machine: `async with running(tmp_path) as sms: sms.url`."""
+    settings = Settings(data_dir, auth_token, pace, callback_retries, inbound_url)
+    async with serving(settings, bind("127.0.0.1", 0)) as address:
+        yield address
+
+
+def bind(host: str, port: int) -> socket.socket:
+    # Named as TCP, or asyncio leaves Nagle's algorithm on and every answer waits 40 ms for the client's acknowledgement.
+    listener = socket.socket(proto=socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+async def serve_until(stop: asyncio.Event, settings: Settings, listener: socket.socket) -> None:
+    async with serving(settings, listener) as address:
+        log.info("sms sandbox ready", url=address.url)
+        if faults := sorted(address.sandbox.faults.active()):
+            log.warning("faults are on", faults=faults, clear="fern fault clear sms")
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([stopping, address.work], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()

@@ -1,0 +1,121 @@
+"""What readers see. Each field of a view is a column or an attribute of the same name."""
+
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from labour.domain.contraction import Phase
+from labour.domain.labour import Labour, UpdateKind
+from labour.domain.subscriber import Channel, Role, State, Subscriber
+
+V = TypeVar("V", bound=msgspec.Struct)
+
+
+def show(view: type[V], source: Any) -> V:
+    return view(**{name: getattr(source, name) for name in view.__struct_fields__})
+
+
+class SubscriberView(msgspec.Struct, frozen=True):
+    """For the mother: whom she tells, or has to decide about."""
+
+    id: UUID
+    name: str
+    phone: str
+    state: State
+    role: Role
+    channel: Channel
+
+
+class LabourView(msgspec.Struct, frozen=True):
+    """For the mother: all of it."""
+
+    id: UUID
+    mother_name: str
+    first_labour: bool
+    phase: Phase
+    planned_at: datetime
+    begun_at: datetime | None
+    completed_at: datetime | None
+    notes: str | None
+    version: int
+    roster_version: int
+    subscribers: list[SubscriberView]
+    view: Literal["mother"] = "mother"
+
+    @classmethod
+    def of(cls, labour: Labour) -> "LabourView":
+        fields = {name: getattr(labour, name) for name in cls.__struct_fields__ if name not in ("subscribers", "view")}
+        current = (one for one in labour.subscribers if one.is_current or one.state is State.BLOCKED)
+        return cls(**fields, subscribers=[show(SubscriberView, one) for one in current])
+
+
+class SubscribedLabourView(msgspec.Struct, frozen=True):
+    """For somebody who is told: how it goes, and nothing about anybody else."""
+
+    id: UUID
+    mother_name: str
+    phase: Phase
+    begun_at: datetime | None
+    completed_at: datetime | None
+    version: int
+    view: Literal["subscriber"] = "subscriber"
+
+
+class LabourPage(msgspec.Struct, frozen=True):
+    """`next` is the `after` of the next page, or null on the last one."""
+
+    items: list[LabourView]
+    next: UUID | None
+
+
+class ContractionView(msgspec.Struct, frozen=True):
+    """One that still runs has no end and no intensity."""
+
+    id: UUID
+    started_at: datetime
+    ended_at: datetime | None
+    intensity: int | None
+
+
+class UpdateView(msgspec.Struct, frozen=True):
+    id: UUID
+    kind: UpdateKind
+    text: str
+    posted_at: datetime
+
+
+class InviteView(msgspec.Struct, frozen=True):
+    id: UUID
+    created_at: datetime
+    expires_at: datetime
+    revoked_at: datetime | None
+
+
+class NewInviteView(msgspec.Struct, frozen=True):
+    """The only time the token is shown; it is kept nowhere."""
+
+    id: UUID
+    token: str
+    expires_at: datetime
+
+
+class SubscriptionView(msgspec.Struct, frozen=True):
+    """For the person themselves."""
+
+    id: UUID
+    labour_id: UUID
+    mother_name: str
+    state: State
+    role: Role
+    channel: Channel
+
+    @classmethod
+    def of(cls, subscription: tuple[Labour, Subscriber]) -> "SubscriptionView":
+        labour, own = subscription
+        return cls(own.id, labour.id, labour.mother_name, own.state, own.role, own.channel).discreet()
+
+    def discreet(self) -> "SubscriptionView":
+        """Being blocked is nobody's business, not even theirs."""
+        return msgspec.structs.replace(self, state=State.REMOVED) if self.state is State.BLOCKED else self

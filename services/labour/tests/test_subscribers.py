@@ -1,0 +1,161 @@
+"""Who may be told: the rules of invites, requests and the roster. No database here."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.events import SubscriberAdded, SubscriberRemoved
+from labour.domain.errors import AlreadySubscribed, InviteInvalid, LabourError, NotPossibleNow
+from labour.domain.labour import Labour
+from labour.domain.subscriber import Role, State, Subscriber
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+TOKEN = "a-long-and-random-token"
+
+
+def invited() -> Labour:
+    labour = Labour(mother_id="ada", mother_name="Ada", at=NOW)
+    labour.invite(token=TOKEN, expires_at=NOW + DAY, at=NOW)
+    labour.collect()
+    return labour
+
+
+def ask(
+    labour: Labour, user: str = "grace", phone: str = "+12025550123", at: datetime = NOW, token: str = TOKEN
+) -> Subscriber:
+    return labour.request(token=token, user_id=user, name=user.title(), phone=phone, at=at)
+
+
+def types(labour: Labour) -> list[str]:
+    return [recorded.event.type for recorded in labour.collect()]
+
+
+def test_only_somebody_approved_is_on_the_roster() -> None:
+    labour = invited()
+
+    grace = ask(labour)
+    assert (grace.state, labour.roster_version) == (State.REQUESTED, 0)
+    labour.approve(grace.id, NOW)
+
+    assert (grace.state, labour.roster_version) == (State.APPROVED, 1)
+    assert types(labour) == ["subscriber.requested", "subscriber.added"]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda labour: ask(labour, token="another-token-altogether"),
+        lambda labour: ask(labour, at=NOW + DAY),
+        lambda labour: (labour.revoke_invite(labour.invites[0].id, NOW), ask(labour)),
+    ],
+    ids=["unknown", "expired", "revoked"],
+)
+def test_an_invite_must_be_known_fresh_and_not_revoked(spoil: Callable[[Labour], object]) -> None:
+    labour = invited()
+
+    with pytest.raises(InviteInvalid):
+        spoil(labour)
+
+    assert labour.subscribers == []
+
+
+def test_the_token_itself_is_not_kept() -> None:
+    [invite] = invited().invites
+
+    assert TOKEN.encode() not in invite.token_hash
+
+
+def test_nobody_asks_twice_but_may_again_after_leaving() -> None:
+    labour = invited()
+    grace = ask(labour)
+    with pytest.raises(AlreadySubscribed):
+        ask(labour, phone="+12025550199")
+    with pytest.raises(AlreadySubscribed):
+        ask(labour, user="alan")
+
+    labour.leave(grace.id, NOW)
+    again = ask(labour)
+
+    assert again.id != grace.id
+    assert types(labour) == ["subscriber.requested", "subscriber.withdrawn", "subscriber.requested"]
+
+
+def test_somebody_blocked_is_off_the_roster_and_cannot_ask_again_from_the_same_account_or_phone() -> None:
+    labour = invited()
+    grace = ask(labour)
+    labour.approve(grace.id, NOW)
+    labour.block(grace.id, NOW)
+
+    for user, phone in (("grace", "+12025550199"), ("someone-else", "+12025550123")):
+        with pytest.raises(InviteInvalid):
+            ask(labour, user=user, phone=phone)
+    labour.unblock(grace.id, NOW)
+    assert ask(labour).state is State.REQUESTED
+
+    assert labour.roster_version == 2
+    assert types(labour)[1:5] == [
+        "subscriber.added",
+        "subscriber.removed",
+        "subscriber.blocked",
+        "subscriber.unblocked",
+    ]
+
+
+def test_a_role_is_changed_once() -> None:
+    labour = invited()
+    grace = ask(labour)
+    labour.collect()
+
+    labour.change_role(grace.id, Role.BIRTH_PARTNER, NOW)
+    labour.change_role(grace.id, Role.BIRTH_PARTNER, NOW)
+
+    assert types(labour) == ["subscriber.role-changed"]
+
+
+@pytest.mark.parametrize("verb", ["approve", "unblock"])
+def test_what_does_not_fit_the_state_is_refused(verb: str) -> None:
+    labour = invited()
+    grace = labour.subscribe(name="Grace", phone="+12025550123", at=NOW)
+
+    with pytest.raises(NotPossibleNow):
+        getattr(labour, verb)(grace.id, NOW)
+
+
+VERBS = ["ask", "subscribe", "approve", "unsubscribe", "leave", "block", "unblock"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 4)), max_size=50))
+def test_the_roster_is_always_what_its_events_say(steps: list[tuple[str, int]]) -> None:
+    labour = invited()
+    for verb, number in steps:
+        phone, user = f"+1202555010{number}", f"user-{number}"
+        chosen = labour.subscribers[number % len(labour.subscribers)].id if labour.subscribers else None
+        try:
+            if verb == "ask":
+                ask(labour, user=user, phone=phone)
+            elif verb == "subscribe":
+                labour.subscribe(name="Somebody", phone=phone, at=NOW)
+            elif chosen:
+                getattr(labour, verb)(chosen, NOW)
+        except LabourError:
+            pass
+
+    roster, versions = set(), list[int]()
+    for recorded in labour.collect():
+        match recorded.event:
+            case SubscriberAdded() as added:
+                roster.add(added.person_id)
+                versions.append(added.roster_version)
+            case SubscriberRemoved() as removed:
+                roster.remove(removed.person_id)
+                versions.append(removed.roster_version)
+            case _:
+                pass
+    assert roster == {one.id for one in labour.subscribers if one.state is State.APPROVED}
+    assert versions == list(range(1, labour.roster_version + 1))
+    current = [one.phone for one in labour.subscribers if one.is_current]
+    assert len(current) == len(set(current))

@@ -1,0 +1,88 @@
+"""The third way in: Pub/Sub pushes a message over HTTP and goes by our answer. Closed unless PUSH_AUDIENCE is set."""
+
+import asyncio
+import base64
+import binascii
+from typing import Any
+
+import jwt
+import msgspec
+from litestar import Controller, Request, post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+
+from contracts.events import Event
+from messaging.bus import Message
+from messaging.consumer import Consumer, Verdict
+from notification.settings import Settings
+from servicekit.problems import Problem
+
+
+class PushedMessage(msgspec.Struct, rename="camel"):
+    message_id: str
+    data: str = ""
+    attributes: dict[str, str] = {}
+
+
+class Push(msgspec.Struct, rename="camel"):
+    message: PushedMessage
+    subscription: str
+    delivery_attempt: int = 0
+
+
+class PushVerifier:
+    """Checks the OIDC token that Pub/Sub sends along. Keys are fetched once and kept; a new key id fetches again."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._keys = jwt.PyJWKClient(settings.push_jwks_url, cache_keys=True, timeout=5)
+
+    def check(self, authorization: str) -> None:
+        """Blocks while it fetches keys: call it in a thread."""
+        if not self._settings.push_audience:
+            raise Problem(404, "not-found", "Push is not set up here: set PUSH_AUDIENCE to open it.")
+        scheme, _, token = authorization.partition(" ")
+        try:
+            if scheme.lower() != "bearer":
+                raise jwt.InvalidTokenError("no bearer token")
+            key = self._keys.get_signing_key_from_jwt(token)
+            claims = jwt.decode(token, key.key, algorithms=["RS256"], audience=self._settings.push_audience)
+        except jwt.PyJWKClientConnectionError:
+            raise Problem(503, "unavailable", "The keys for push tokens cannot be fetched just now.") from None
+        except jwt.PyJWTError as error:
+            raise Problem(401, "not-authorized", f"The push token is not good: {type(error).__name__}.") from None
+        expected = self._settings.push_service_account
+        if expected and not (claims.get("email") == expected and claims.get("email_verified")):
+            raise Problem(403, "forbidden", "The push token is of another service account.")
+
+
+class PushController(Controller):
+    """204 lets Pub/Sub ack; anything else lets it try again later."""
+
+    path = "/pubsub/push"
+    tags = ("push",)
+
+    @post(status_code=204, summary="A message from a push subscription")
+    async def receive(
+        self,
+        request: Request[Any, Any, Any],
+        data: JSONBody[Push],
+        push_verifier: NamedDependency[PushVerifier],
+        consumer: NamedDependency[Consumer[Event]],
+    ) -> None:
+        await asyncio.to_thread(push_verifier.check, request.headers.get("authorization", ""))
+        try:
+            body = base64.b64decode(data.message.data, validate=True)
+        except binascii.Error:
+            raise Problem(400, "invalid-request", "message.data is not base64.") from None
+        message = Message(
+            subscription=data.subscription.rpartition("/")[2],
+            ack_id=data.message.message_id,
+            message_id=data.message.message_id,
+            data=body,
+            attributes=data.message.attributes,
+            delivery_attempt=data.delivery_attempt,
+        )
+        [verdict] = await consumer.handle([message])
+        if verdict is Verdict.NACK:
+            raise Problem(503, "try-again", "Not now; deliver it again later.", {"Retry-After": "1"})

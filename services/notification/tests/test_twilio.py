@@ -1,0 +1,265 @@
+"""Every way a call to the provider can end, as one of five values; and asking, which says "silent" rather than "absent"."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from notification.delivery.twilio import (
+    Accepted,
+    Misconfigured,
+    NotSent,
+    ProviderSilent,
+    Refused,
+    SendOutcome,
+    Twilio,
+    Unknown,
+)
+from sms_sandbox import Address, running
+
+from .sms_parts import NOWHERE, PHONE, TOKEN, client, http, raw_provider, read_request, saying
+
+
+@pytest.fixture
+async def sms(tmp_path: Path) -> AsyncIterator[Address]:
+    async with running(tmp_path / "sms", auth_token=TOKEN) as address:
+        yield address
+
+
+def fault(sms: Address, name: str, **settings: float) -> None:
+    sms.sandbox.faults.set(name, {"rate": 1, **settings})
+
+
+async def send(
+    url: str, *, to: str = PHONE, body: str = "The baby is here! #ABCDEFGH", **options: object
+) -> SendOutcome:
+    async with client(url, **options) as twilio:  # type: ignore[arg-type]
+        return await twilio.send(to=to, body=body, status_callback=NOWHERE)
+
+
+def created(sms: Address) -> int:
+    return len(sms.sandbox.store.newest(None, 100))
+
+
+async def test_an_accepted_message_has_the_providers_id(sms: Address) -> None:
+    outcome = await send(sms.url)
+
+    assert isinstance(outcome, Accepted)
+    assert [message.sid for message in sms.sandbox.store.newest(PHONE, 10)] == [outcome.sid]
+
+
+PERMANENT = [21211, 21212, 21408, 21606, 21612, 21614, 21635]
+
+
+@pytest.mark.parametrize("code", [*PERMANENT, 21610])
+async def test_a_permanent_refusal_says_why_in_words(sms: Address, code: int) -> None:
+    fault(sms, "refused", code=code)
+
+    outcome = await send(sms.url)
+
+    assert isinstance(outcome, Refused)
+    assert outcome.code == code
+    assert "error" not in outcome.reason, "a person should not need the provider's manual"
+    assert not any(digit in outcome.reason for digit in "0123456789"), "neither a code nor a phone number"
+
+
+@pytest.mark.parametrize(
+    ("to", "code"),
+    [
+        ("+15005550001", 21211),
+        ("+15005550002", 21612),
+        ("+15005550003", 21408),
+        ("+15005550004", 21610),
+        ("+15005550009", 21614),
+    ],
+)
+async def test_the_providers_magic_recipients_are_refused(sms: Address, to: str, code: int) -> None:
+    outcome = await send(sms.url, to=to)
+
+    assert isinstance(outcome, Refused)
+    assert outcome.code == code
+
+
+@pytest.mark.parametrize(("sender", "code"), [("+15005550001", 21212), ("+15005550007", 21606)])
+async def test_the_providers_magic_senders_are_refused(sms: Address, sender: str, code: int) -> None:
+    outcome = await send(sms.url, sender=sender)
+
+    assert isinstance(outcome, Refused)
+    assert outcome.code == code
+
+
+async def test_a_refusal_nobody_listed_is_permanent_too(sms: Address) -> None:
+    outcome = await send(sms.url, body="x" * 1601)
+
+    assert outcome == Refused(21617, "the provider refused it (error 21617)")
+
+
+async def test_wrong_credentials_are_our_configuration(sms: Address) -> None:
+    outcome = await send(sms.url, token="not-the-token")
+
+    assert isinstance(outcome, Misconfigured)
+    assert created(sms) == 0
+
+
+async def test_too_many_requests_were_surely_not_sent(sms: Address) -> None:
+    fault(sms, "rate-limited")
+
+    outcome = await send(sms.url)
+
+    assert isinstance(outcome, NotSent)
+    assert outcome.retry_in < 60
+    assert created(sms) == 0
+
+
+async def test_a_full_queue_waits_for_minutes(sms: Address) -> None:
+    outcome = await send(sms.url, sender="+15005550008")
+
+    assert isinstance(outcome, NotSent)
+    assert outcome.retry_in >= 60
+
+
+async def test_a_refused_connection_was_surely_not_sent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed_at_once:
+        port = closed_at_once.getsockname()[1]
+
+    outcome = await send(f"http://127.0.0.1:{port}")
+
+    assert isinstance(outcome, NotSent)
+
+
+async def test_a_host_without_an_address_was_surely_not_sent() -> None:
+    outcome = await send("http://no-such-host.invalid")
+
+    assert isinstance(outcome, NotSent)
+
+
+async def test_a_connection_that_is_never_made_was_surely_not_sent() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:  # the queue of the listener is full: the kernel answers no further connection
+            filler.setblocking(False)
+            filler.connect_ex(address)
+        try:
+            outcome = await send(f"http://127.0.0.1:{address[1]}", timeout=1.0)
+        finally:
+            for filler in fillers:
+                filler.close()
+
+    assert isinstance(outcome, NotSent)
+
+
+@pytest.mark.parametrize("name", ["reply-lost", "created-500", "slow"])
+async def test_a_message_that_was_created_behind_our_back_is_unknown(sms: Address, name: str) -> None:
+    fault(sms, name)
+
+    outcome = await send(sms.url, timeout=1.0)
+
+    assert isinstance(outcome, Unknown)
+    assert created(sms) == 1, "and the client has not tried again by itself"
+
+
+@pytest.mark.parametrize("name", ["request-lost", "created-late"])
+async def test_a_connection_that_ends_without_an_answer_is_unknown(sms: Address, name: str) -> None:
+    fault(sms, name)
+
+    outcome = await send(sms.url)
+
+    assert isinstance(outcome, Unknown)
+
+
+ODD_ANSWERS = {
+    "garbage in a 201": http("201 Created", "not JSON at all"),
+    "a list in a 201": http("201 Created", "[]"),
+    "null in a 201": http("201 Created", "null"),
+    "bytes of no alphabet in a 201": http("201 Created", b"\xff\xfe\xfa", "application/json; charset=utf-8"),
+    "a 201 without an id": http("201 Created", "{}"),
+    "a truncated 201": b'HTTP/1.1 201 Created\r\nContent-Length: 500\r\n\r\n{"sid": "SM',
+    "a proxy's page with 503": http("503 Service Unavailable", "<html>busy</html>", "text/html"),
+    "a proxy's page with 404": http("404 Not Found", "<html>where?</html>", "text/html"),
+    "a redirect": http("302 Found", ""),
+    "20500 with 500": http("500 Internal Server Error", '{"code": 20500, "message": "oops", "status": 500}'),
+    "no HTTP": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("answer", ODD_ANSWERS.values(), ids=ODD_ANSWERS)
+async def test_an_answer_that_cannot_be_read_is_unknown(answer: bytes) -> None:
+    async with raw_provider(saying(answer)) as url:
+        outcome = await send(url)
+
+    assert isinstance(outcome, Unknown)
+
+
+async def test_silence_is_unknown_after_the_timeout() -> None:
+    async def hold(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        await reader.read()  # until the client has had enough
+
+    async with raw_provider(hold) as url:
+        outcome = await send(url, timeout=0.3)
+
+    assert isinstance(outcome, Unknown)
+
+
+# Asking
+
+
+@pytest.fixture
+async def twilio(sms: Address) -> AsyncIterator[Twilio]:
+    async with client(sms.url) as twilio:
+        yield twilio
+
+
+async def test_a_message_is_found_by_its_reference_among_all_to_the_phone(sms: Address, twilio: Twilio) -> None:
+    for reference in ("#AAAAAAAA", "#BBBBBBBB", "#CCCCCCCC"):
+        await twilio.send(to=PHONE, body=f"Ada is in labour. {reference}", status_callback=NOWHERE)
+
+    sid = await twilio.find(to=PHONE, reference="#BBBBBBBB")
+
+    found = sms.sandbox.store.find("AC" + "a1" * 16, sid or "")
+    assert found is not None
+    assert found.body.endswith("#BBBBBBBB")
+    assert await twilio.find(to=PHONE, reference="#DDDDDDDD") is None
+    assert await twilio.find(to="+12125550123", reference="#BBBBBBBB") is None
+
+
+async def test_a_message_that_still_waits_at_the_provider_is_found(tmp_path: Path) -> None:
+    """The provider sends about one segment a second: a message may be queued for hours, without any date of sending."""
+    async with running(tmp_path / "sms", auth_token=TOKEN, pace=3600) as sms, client(sms.url) as twilio:
+        sent = await twilio.send(to=PHONE, body="Ada is in labour. #AAAAAAAA", status_callback=NOWHERE)
+
+        assert isinstance(sent, Accepted)
+        assert await twilio.find(to=PHONE, reference="#AAAAAAAA") == sent.sid
+
+
+LISTS = {
+    "a proxy's page": http("200 OK", "<html>hello</html>", "text/html"),
+    "an empty object": http("200 OK", "{}"),
+    "a list": http("200 OK", "[]"),
+    "null": http("200 OK", "null"),
+    "an error": http("503 Service Unavailable", "<html>busy</html>", "text/html"),
+    "wrong credentials": http("401 Unauthorized", '{"code": 20003, "message": "Authenticate", "status": 401}'),
+    "bytes of no alphabet": http("200 OK", b"\xff\xfe\xfa", "application/json; charset=utf-8"),
+    "a truncated list": b'HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{"messages": [',
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("answer", LISTS.values(), ids=LISTS)
+async def test_asking_without_a_readable_answer_is_silence_and_never_absence(answer: bytes) -> None:
+    async with raw_provider(saying(answer)) as url, client(url) as twilio:
+        with pytest.raises(ProviderSilent):
+            await twilio.find(to=PHONE, reference="#AAAAAAAA")
+
+
+@pytest.mark.parametrize("status", ["failed", "canceled"])
+async def test_a_message_that_will_never_arrive_does_not_count(status: str) -> None:
+    page = f'{{"messages": [{{"sid": "SM1", "status": "{status}", "body": "Hello #AAAAAAAA"}}], "next_page_uri": null}}'
+    async with raw_provider(saying(http("200 OK", page))) as url, client(url) as twilio:
+        assert await twilio.find(to=PHONE, reference="#AAAAAAAA") is None

@@ -1,0 +1,149 @@
+"""Two ways in from the bus: a streaming pull that runs until it is stopped, and a drain that ends when nothing is left.
+
+Both lease messages while they are being handled and tell the bus the verdict in bulk. The third way in, push, is an HTTP
+endpoint of a service and calls `Consumer.handle` itself.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from structlog import get_logger
+
+from messaging.backoff import Backoff, wait
+from messaging.bus import Message, Subscriber, by_subscription
+from messaging.consumer import Handle, Verdict
+from messaging.errors import BusUnavailable
+
+log = get_logger()
+
+
+class Receiver:
+    """Options, with unit and default:
+
+    batch_size     messages handled in one transaction (100)
+    workers        batches handled at the same time, each on its own connection (2)
+    outstanding    messages the bus may have out with us, per subscription (1,000)
+    ack_deadline   seconds of a lease, extended every third of it; also how long a killed consumer's messages wait (10)
+    drain_wait     seconds without a message after which a drain takes a subscription for empty (5)
+    stop_limit     seconds for finishing what we hold when asked to stop; the rest is nacked (8)
+    """
+
+    def __init__(
+        self,
+        bus: Subscriber,
+        subscriptions: Sequence[str],
+        handle: Handle,
+        *,
+        batch_size: int = 100,
+        workers: int = 2,
+        outstanding: int = 1000,
+        ack_deadline: int = 10,
+        drain_wait: float = 5.0,
+        stop_limit: float = 8.0,
+    ) -> None:
+        self._bus, self._subscriptions, self._handle = bus, subscriptions, handle
+        self._batch_size, self._workers, self._outstanding = batch_size, workers, outstanding
+        self._ack_deadline, self._drain_wait, self._stop_limit = ack_deadline, drain_wait, stop_limit
+        self._waiting = asyncio.Queue[Message]()
+        self._leased = dict[str, Message]()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`: then the streams are half-closed, what has arrived is handled, and what is left is nacked."""
+        readers = [asyncio.create_task(self._read(name, stop), name=f"read {name}") for name in self._subscriptions]
+        workers = [asyncio.create_task(self._work(), name=f"worker {n}") for n in range(self._workers)]
+        leases = asyncio.create_task(self._extend_leases(), name="leases")
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        tasks = [*readers, *workers, leases]
+        done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+        try:
+            for task in done:
+                task.result()  # a worker that ends before it is told to has a bug: fail loudly, be restarted
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._stop_limit):
+                    await asyncio.gather(*readers)
+                    await self._waiting.join()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._nack_the_rest()
+
+    async def drain(self) -> int:
+        """For scheduled jobs: pulls until every subscription answers empty. Returns how many messages were handled."""
+        leases = asyncio.create_task(self._extend_leases(), name="leases")
+        handled = 0
+        try:
+            pending = list(self._subscriptions)
+            while pending:
+                pulls = (self._bus.pull(name, self._batch_size, wait=self._drain_wait) for name in pending)
+                answers = await asyncio.gather(*pulls)
+                pending = [name for name, messages in zip(pending, answers, strict=True) if messages]
+                if batch := [message for messages in answers for message in messages]:
+                    self._lease(batch)
+                    await self._handle_and_acknowledge(batch)
+                    handled += len(batch)
+        finally:
+            leases.cancel()
+            await asyncio.gather(leases, return_exceptions=True)
+        return handled
+
+    async def _read(self, subscription: str, stop: asyncio.Event) -> None:
+        backoff = Backoff()
+        while not stop.is_set():
+            try:
+                stream = self._bus.stream(
+                    subscription, outstanding=self._outstanding, ack_deadline=self._ack_deadline, stop=stop
+                )
+                async for messages in stream:
+                    backoff.reset()
+                    self._lease(messages)
+                    for message in messages:
+                        self._waiting.put_nowait(message)
+            except BusUnavailable as error:
+                pause = backoff.next()
+                log.warning("stream broke", subscription=subscription, error=str(error)[:300], retry_in=round(pause, 2))
+                await wait(stop, pause)
+
+    async def _work(self) -> None:
+        while True:
+            batch = [await self._waiting.get()]
+            while len(batch) < self._batch_size and not self._waiting.empty():
+                batch.append(self._waiting.get_nowait())
+            try:
+                await self._handle_and_acknowledge(batch)
+            finally:
+                for _ in batch:
+                    self._waiting.task_done()
+
+    async def _handle_and_acknowledge(self, batch: Sequence[Message]) -> None:
+        verdicts = await self._handle(batch)
+        for message in batch:
+            self._leased.pop(message.ack_id, None)
+        acks = [message for message, verdict in zip(batch, verdicts, strict=True) if verdict is Verdict.ACK]
+        nacks = [message for message, verdict in zip(batch, verdicts, strict=True) if verdict is Verdict.NACK]
+        try:
+            for subscription, ack_ids in by_subscription(acks).items():
+                await self._bus.acknowledge(subscription, ack_ids)
+            for subscription, ack_ids in by_subscription(nacks).items():
+                await self._bus.modify_deadline(subscription, ack_ids, 0)
+        except BusUnavailable as error:  # they come again, and the claims are there
+            log.warning("could not tell the bus", acks=len(acks), nacks=len(nacks), error=str(error)[:300])
+
+    def _lease(self, messages: Sequence[Message]) -> None:
+        self._leased.update({message.ack_id: message for message in messages})
+
+    async def _extend_leases(self) -> None:
+        while True:
+            await asyncio.sleep(self._ack_deadline / 3)
+            for subscription, ack_ids in by_subscription(self._leased.values()).items():
+                try:
+                    await self._bus.modify_deadline(subscription, ack_ids, self._ack_deadline)
+                except BusUnavailable as error:
+                    log.warning("could not extend leases", subscription=subscription, error=str(error)[:300])
+
+    async def _nack_the_rest(self) -> None:
+        for subscription, ack_ids in by_subscription(self._leased.values()).items():
+            with contextlib.suppress(BusUnavailable):
+                await self._bus.modify_deadline(subscription, ack_ids, 0)
+        self._leased.clear()

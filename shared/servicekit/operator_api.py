@@ -1,0 +1,209 @@
+"""Routes for the people who run a service: see and move its outbox, replay, look up claims, forget. They need the operations
+token. What may be long is done in batches: a call handles one and says whether, or where, to go on.
+"""
+
+import hmac
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+from litestar import Controller, get, post
+from litestar.connection import ASGIConnection
+from litestar.di import NamedDependency
+from litestar.exceptions import NotAuthorizedException
+from litestar.handlers import BaseRouteHandler
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+from litestar.types import ControllerRouterHandler, Guard
+
+from messaging import claims, outbox, outbox_admin
+from messaging.claims import ClaimCounts, ClaimRow
+from messaging.outbox import OutboxCounts, OutboxRow
+from messaging.outbox_admin import Batch, ParkedGroup, Replays
+from messaging.retention import Report, Retention
+from messaging.unit_of_work import UnitsOfWork
+from servicekit.problems import Problem
+from servicekit.web import Items
+
+SLICE = 10  # batches that one call for retention deletes
+
+Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
+BatchSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+Position = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+Word = Annotated[str, msgspec.Meta(max_length=500, pattern=r"^[^\x00]*$")]
+
+
+class Parked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which parked rows: of a type, with a text in their reason, or all; from which position on."""
+
+    type: Word | None = None
+    reason: Word | None = None
+    after: Position = 0
+    limit: BatchSize = 100
+
+
+class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which published events, and whether only to say which; from which position on."""
+
+    since: Moment | None = None
+    until: Moment | None = None
+    ordering_key: Word | None = None
+    type: Word | None = None
+    dry_run: bool = False
+    after: Position = 0
+    limit: BatchSize = 500
+
+
+class GivenUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    consumer: Annotated[str, msgspec.Meta(pattern="^[a-z-]{1,100}$")]
+    event_ids: Annotated[list[UUID], msgspec.Meta(max_length=1000)]
+
+
+def operator_guard(token: str) -> Guard:
+    expected = f"Bearer {token}".encode()
+
+    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        if not hmac.compare_digest(connection.headers.get("authorization", "").encode(), expected):
+            raise NotAuthorizedException("Operations routes need `Authorization: Bearer <OPERATIONS_TOKEN>`.")
+
+    return guard
+
+
+class OutboxOperations(Controller):
+    path = "/operations/outbox"
+    tags = ("operations",)
+
+    @get(summary="Outbox rows, oldest first, without their payloads")
+    async def list_rows(
+        self,
+        units_of_work: NamedDependency[UnitsOfWork],
+        event_id: FromQuery[list[UUID] | None] = None,
+        ordering_key: FromQuery[str | None] = None,
+        parked: FromQuery[bool] = False,
+        newest: FromQuery[bool] = False,
+        limit: Limit = 100,
+    ) -> Items[OutboxRow]:
+        async with units_of_work() as uow:
+            return Items(
+                await outbox.rows(
+                    uow.session,
+                    event_ids=event_id or (),
+                    ordering_key=ordering_key,
+                    parked=parked,
+                    newest=newest,
+                    limit=limit,
+                )
+            )
+
+    @post("/{event_id:uuid}/retry", status_code=200, summary="Try a row again at once")
+    async def retry(self, units_of_work: NamedDependency[UnitsOfWork], event_id: FromPath[UUID]) -> OutboxRow:
+        async with units_of_work() as uow:
+            return _found(await outbox_admin.retry(uow.session, event_id), event_id)
+
+    @post("/{event_id:uuid}/discard", status_code=200, summary="Give a row up for good")
+    async def discard(self, units_of_work: NamedDependency[UnitsOfWork], event_id: FromPath[UUID]) -> OutboxRow:
+        async with units_of_work() as uow:
+            return _found(await outbox_admin.discard(uow.session, event_id), event_id)
+
+    @get("/parked", summary="Parked rows by type and reason, the largest group first")
+    async def list_groups(self, units_of_work: NamedDependency[UnitsOfWork]) -> Items[ParkedGroup]:
+        async with units_of_work() as uow:
+            return Items(await outbox_admin.parked_groups(uow.session))
+
+    @post("/parked/retry", status_code=200, summary="Try a group of parked rows again, one batch a call")
+    async def retry_parked(self, units_of_work: NamedDependency[UnitsOfWork], data: JSONBody[Parked]) -> Batch:
+        return await _settle_parked(units_of_work, data, discard=False)
+
+    @post("/parked/discard", status_code=200, summary="Give a group of parked rows up for good, one batch a call")
+    async def discard_parked(self, units_of_work: NamedDependency[UnitsOfWork], data: JSONBody[Parked]) -> Batch:
+        return await _settle_parked(units_of_work, data, discard=True)
+
+    @post("/replay", status_code=200, summary="Publish events again, one batch a call")
+    async def replay(
+        self,
+        units_of_work: NamedDependency[UnitsOfWork],
+        retention: NamedDependency[Retention],
+        data: JSONBody[Replay],
+    ) -> Batch:
+        """Refused if any of them is older than the replay horizon: its claim may be forgotten, and then it would have its
+        effect a second time.
+        """
+        if not (data.since or data.until or data.ordering_key or data.type):
+            raise Problem(400, "replay-of-everything", "Say which events: since, until, ordering_key or type.")
+        wanted = outbox_admin.published(
+            since=data.since, until=data.until, ordering_key=data.ordering_key, type=data.type
+        )
+        oldest = datetime.now(UTC) - retention.replay_horizon
+        async with units_of_work() as uow:
+            if await outbox_admin.any_before(uow.session, wanted, oldest):
+                raise Problem(
+                    409,
+                    "beyond-the-replay-horizon",
+                    f"Some of these events are older than {retention.replay_horizon.days} days. Whether they had their "
+                    f"effect may be forgotten, so they must not be replayed.",
+                    oldest=oldest.isoformat(timespec="seconds"),
+                )
+            return await outbox_admin.replay(
+                uow.session, wanted, dry_run=data.dry_run, after=data.after, limit=data.limit
+            )
+
+    @get("/replay", summary="How many replayed events are still to be published again")
+    async def show_replays(self, units_of_work: NamedDependency[UnitsOfWork]) -> Replays:
+        async with units_of_work() as uow:
+            return await outbox_admin.replays(uow.session)
+
+
+class ClaimOperations(Controller):
+    path = "/operations/claims"
+    tags = ("operations",)
+
+    @get(summary="Which of these events were claimed, by which consumer, and when")
+    async def list_claims(
+        self, units_of_work: NamedDependency[UnitsOfWork], event_id: FromQuery[list[UUID]]
+    ) -> Items[ClaimRow]:
+        async with units_of_work() as uow:
+            return Items(await claims.rows(uow.session, event_id))
+
+    @post("/discard", status_code=200, summary="Give events up for a consumer; says which were not done already")
+    async def discard_claims(self, units_of_work: NamedDependency[UnitsOfWork], data: JSONBody[GivenUp]) -> Items[UUID]:
+        async with units_of_work() as uow:
+            return Items(await claims.discard(uow.session, data.consumer, data.event_ids))
+
+
+@post("/operations/retention", status_code=200, summary="Forget a slice of what is old", tags=["operations"])
+async def forget(retention: NamedDependency[Retention]) -> Report:
+    return await retention.run_once(datetime.now(UTC), batches=SLICE)
+
+
+class Pipeline(msgspec.Struct, frozen=True):
+    """`topics` are the events that were recorded, by topic: who consumes which is known to the topology alone."""
+
+    outbox: OutboxCounts
+    topics: dict[str, int]
+    claims: ClaimCounts
+
+
+@get("/operations/pipeline", summary="How much is where: outbox and claims, counted", tags=["operations"])
+async def show_pipeline(units_of_work: NamedDependency[UnitsOfWork]) -> Pipeline:
+    async with units_of_work() as uow:
+        session = uow.session
+        return Pipeline(await outbox.counts(session), await outbox.count_topics(session), await claims.counts(session))
+
+
+async def _settle_parked(units_of_work: UnitsOfWork, data: Parked, *, discard: bool) -> Batch:
+    async with units_of_work() as uow:
+        return await outbox_admin.settle_parked(
+            uow.session, discard=discard, type=data.type, reason=data.reason, after=data.after, limit=data.limit
+        )
+
+
+def _found(row: OutboxRow | None, event_id: UUID) -> OutboxRow:
+    if row is None:
+        raise Problem(
+            404, "no-pending-event", f"No event {event_id} is waiting in this outbox.", event_id=str(event_id)
+        )
+    return row
+
+
+OPERATIONS: tuple[ControllerRouterHandler, ...] = (OutboxOperations, ClaimOperations, forget, show_pipeline)

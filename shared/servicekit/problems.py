@@ -1,0 +1,104 @@
+"""Errors as HTTP answers: problem+json (RFC 9457).
+
+A service maps its own errors to problems in one table. An error that is in no table is a 500 that reveals nothing internal.
+"""
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Litestar
+from litestar.exceptions import HTTPException, ValidationException
+from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, OpenAPIType, Operation, Schema
+from litestar.plugins.problem_details import ProblemDetailsException
+from structlog import get_logger
+
+from messaging.database import is_transient
+from messaging.errors import RetentionTooShort
+
+log = get_logger()
+
+PROBLEMS = "urn:fernlabour:problem:"
+_NAMES = {401: "not-authorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
+
+PROBLEM_STATUSES = (400, 401, 403, 404, 409, 412, 413, 422, 429, 503)
+
+
+class Problem(ProblemDetailsException):
+    """`name` is stable and ends the problem's type; `detail` is a sentence for a person, without personal data."""
+
+    def __init__(
+        self, status: int, name: str, detail: str, headers: Mapping[str, str] | None = None, **facts: Any
+    ) -> None:
+        super().__init__(
+            status_code=status,
+            type_=PROBLEMS + name,
+            title=name.replace("-", " ").capitalize(),
+            detail=detail,
+            headers=dict(headers or {}),
+            extra=facts or None,
+        )
+
+
+def problem_table(
+    service: Mapping[type[Exception], Callable[[Any], Problem]],
+) -> dict[type[Exception], Callable[[Any], ProblemDetailsException]]:
+    return {
+        HTTPException: _from_http,
+        RetentionTooShort: lambda error: Problem(409, "retention-too-short", f"Refused: {error}."),
+        Exception: _from_anything,
+        **service,
+    }
+
+
+def _from_http(error: HTTPException) -> ProblemDetailsException:
+    if isinstance(error, ProblemDetailsException):
+        return error
+    if isinstance(error, ValidationException):
+        fields = [
+            {"field": str(item.get("key") or "body"), "problem": str(item.get("message", ""))}
+            for item in error.extra or []
+            if isinstance(item, Mapping)
+        ]
+        detail = "; ".join(f"{item['field']}: {item['problem']}" for item in fields) or error.detail
+        return Problem(400, "invalid-request", detail, fields=fields)
+    return Problem(error.status_code, _NAMES.get(error.status_code, "invalid-request"), error.detail, error.headers)
+
+
+def _from_anything(error: Exception) -> ProblemDetailsException:
+    """An unreachable database shows in many ways, also as the driver's own errors while it connects."""
+    return _unavailable(error) if is_transient(error) else _from_bug(error)
+
+
+def _unavailable(error: BaseException) -> ProblemDetailsException:
+    log.warning("database unavailable", error=type(error).__name__)
+    # The connection may have broken between the commit and its answer, so the change may or may not be committed.
+    detail = "The database is not answering just now. Try again, with the same Idempotency-Key if you sent one."
+    return Problem(503, "unavailable", detail, {"Retry-After": "1"})
+
+
+def _from_bug(error: Exception) -> ProblemDetailsException:
+    log.error("unexpected error", exc_info=error)
+    return Problem(500, "internal-error", "Something went wrong on our side. It is not your request.")
+
+
+def document_problems(app: Litestar) -> None:
+    """Every route may answer with a problem; the schema says so once for all, in the media type that is really sent."""
+    text, number = Schema(type=OpenAPIType.STRING), Schema(type=OpenAPIType.INTEGER)
+    problem = Schema(
+        type=OpenAPIType.OBJECT,
+        properties={"type": text, "title": text, "status": number, "detail": text},
+        required=["type", "title", "status", "detail"],
+    )
+    content = {"application/problem+json": OpenAPIMediaType(schema=problem)}
+    for path in (app.openapi_schema.paths or {}).values():
+        for method in ("get", "post", "put", "patch", "delete"):
+            operation: Operation | None = getattr(path, method)
+            if operation is not None:
+                documented = {
+                    str(status): OpenAPIResponse(description=HTTPStatus(status).phrase, content=content)
+                    for status in PROBLEM_STATUSES
+                }
+                operation.responses = {**(operation.responses or {}), **documented}
+                if isinstance(empty := operation.responses.get("204"), OpenAPIResponse):
+                    empty.content = None

@@ -1,0 +1,124 @@
+"""What the HTTP side of every service shares: the application, health routes, tracing, hardened headers, and the server."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import structlog
+import uvicorn
+from litestar import Litestar, get
+from litestar.config.cors import CORSConfig
+from litestar.datastructures import MutableScopeHeaders, State
+from litestar.enums import ScopeType
+from litestar.openapi import OpenAPIConfig
+from litestar.plugins.problem_details import ProblemDetailsConfig, ProblemDetailsPlugin
+from litestar.types import ASGIApp, ControllerRouterHandler, Message, Receive, Scope, Send
+from structlog import get_logger
+
+from messaging import trace
+from servicekit.problems import Problem, document_problems, problem_table
+
+log = get_logger()
+
+T = TypeVar("T")
+
+
+class Items(msgspec.Struct, Generic[T], frozen=True):
+    items: list[T]
+
+
+def _tracing(app: ASGIApp) -> ASGIApp:
+    async def traced(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.HTTP:
+            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            structlog.contextvars.bind_contextvars(traceparent=trace.start(headers.get(b"traceparent")))
+            key = headers.get(b"idempotency-key", "").strip('"')[:255]
+            trace.begin_request(scope["method"], scope["path"], key or None)
+        await app(scope, receive, send)
+
+    return traced
+
+
+async def _harden(message: Message, _: Scope) -> None:
+    """Headers for answers that hold personal data: kept by nobody, framed by nobody, taken for nothing but what they are."""
+    if message["type"] == "http.response.start":
+        headers = MutableScopeHeaders.from_message(message)
+        headers["X-Content-Type-Options"] = "nosniff"
+        headers["Referrer-Policy"] = "no-referrer"
+        headers["X-Frame-Options"] = "DENY"
+        headers.setdefault("Cache-Control", "no-store")
+
+
+def _health(ready: Callable[[], Awaitable[None]]) -> list[ControllerRouterHandler]:
+    @get("/health/live", summary="The process runs", tags=["health"])
+    async def live() -> dict[str, str]:
+        return {"status": "live"}
+
+    @get("/health/ready", summary="The process can serve: its database answers", tags=["health"])
+    async def is_ready() -> dict[str, str]:
+        try:
+            async with asyncio.timeout(3):
+                await ready()
+        except Exception as error:
+            log.warning("not ready", error=type(error).__name__)
+            raise Problem(503, "not-ready", "The database does not answer.", {"Retry-After": "1"}) from None
+        return {"status": "ready"}
+
+    return [live, is_ready]
+
+
+def create_app(
+    *,
+    title: str,
+    description: str,
+    routes: Sequence[ControllerRouterHandler],
+    problems: Mapping[type[Exception], Callable[[Any], Problem]],
+    dependencies: Mapping[str, Any],
+    ready: Callable[[], Awaitable[None]],
+    lifespan: Callable[[Litestar], AsyncGenerator[None, None]],
+    cors_origins: Sequence[str] = (),
+) -> Litestar:
+    """Pages of other origins may call us only if they are named in `cors_origins`."""
+    app = Litestar(
+        route_handlers=[*routes, *_health(ready)],
+        dependencies=dict(dependencies),
+        plugins=[ProblemDetailsPlugin(ProblemDetailsConfig(exception_to_problem_detail_map=problem_table(problems)))],
+        openapi_config=OpenAPIConfig(title=title, version="1", description=description),
+        cors_config=CORSConfig(allow_origins=list(cors_origins)) if cors_origins else None,
+        middleware=[_tracing],
+        before_send=[_harden],  # also for errors that never reach a middleware
+        request_max_body_size=100_000,
+        lifespan=[asynccontextmanager(lifespan)],
+        state=State({"stopping": asyncio.Event()}),
+        logging_config=None,
+    )
+    document_problems(app)
+    return app
+
+
+async def serve(app: Litestar, *, host: str, port: int, stop: asyncio.Event) -> None:
+    """Until `stop`; requests under way are finished, for five seconds at most.
+
+    Answers that have no end must watch `app.state.stopping`: the lifespan ends only after the last answer has.
+    """
+    config = uvicorn.Config(
+        app, host=host, port=port, log_config=None, timeout_graceful_shutdown=5, server_header=False
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+    app.state.stopping.set()
+    server.should_exit = True
+    await serving
+    stopping.cancel()
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to `servicekit.process`, which handles them for every process alike."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield

@@ -1,0 +1,88 @@
+"""What the worker processes of all services have in common: a relay that also keeps house, and a consumer."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+from structlog import get_logger
+
+from messaging.consumer import Consumer
+from messaging.database import create_engine, ping
+from messaging.pubsub import PubSub
+from messaging.receiver import Receiver
+from messaging.relay import CHANNEL, Relay
+from messaging.retention import Memory, Retention
+from messaging.unit_of_work import UnitOfWork, UnitsOfWork
+from messaging.wakeups import Listener, Waker
+from servicekit.process import until_ready
+
+log = get_logger()
+
+
+class RelaySettings(Memory, Protocol):
+    """What every service's settings have for its relay."""
+
+    @property
+    def database_url(self) -> str: ...
+    @property
+    def project_id(self) -> str: ...
+    @property
+    def relay_poll_seconds(self) -> float: ...
+
+
+async def run_relay(stop: asyncio.Event, *, name: str, settings: RelaySettings) -> None:
+    engine = create_engine(settings.database_url, process=name, pool_size=4)
+    retention = Retention.of(engine, settings)
+    bus = PubSub(settings.project_id)
+    relay = Relay(engine, bus, poll_interval=settings.relay_poll_seconds)
+    listener = Listener(settings.database_url, CHANNEL, relay.wake, process=name)
+    try:
+        if not await until_ready("database", lambda: ping(engine), stop):
+            return
+        async with asyncio.TaskGroup() as tasks:
+            background = [tasks.create_task(listener.run()), tasks.create_task(retention.run(stop))]
+            await relay.run(stop)
+            for task in background:
+                task.cancel()
+    finally:
+        await bus.close()
+        await engine.dispose()
+
+
+async def run_consumer(
+    stop: asyncio.Event,
+    *,
+    name: str,
+    database_url: str,
+    project_id: str,
+    topics: tuple[str, ...],
+    create: Callable[[UnitsOfWork, PubSub, Callable[[], None]], Consumer[Any]],
+    wakes: str = CHANNEL,
+    drain: bool = False,
+) -> None:
+    """`create` gets the units of work, the bus, and a function that wakes the process listening on the channel `wakes`.
+
+    With `drain` it handles what is there and ends, for scheduled jobs; otherwise it runs until `stop`.
+    """
+    engine = create_engine(database_url, process=name)
+    bus = PubSub(project_id)
+    waker = Waker(database_url, wakes, process=name)
+    source = name.partition("-")[0]
+    consumer = create(lambda: UnitOfWork(engine, source=source, committed=lambda: None), bus, waker.wake)
+    receiver = Receiver(bus, [f"{consumer.name}.{topic}" for topic in topics], consumer.handle)
+    waking = asyncio.create_task(waker.run(), name="wake-ups")
+    try:
+        if await until_ready("database", lambda: ping(engine), stop) and await until_ready(
+            "bus", lambda: bus.ping(topics[0]), stop
+        ):
+            if drain:
+                log.info("drained", handled=await receiver.drain())
+            else:
+                await receiver.run(stop)
+    finally:
+        waking.cancel()
+        with suppress(asyncio.CancelledError):
+            await waking
+        await bus.close()
+        await engine.dispose()

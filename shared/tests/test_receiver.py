@@ -1,0 +1,186 @@
+"""Streaming pull and drain, against our emulator and, where it is installed, Google's."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from e2e.support.events import TOPICS, Happened
+from e2e.support.tools import apply_topology, eventually, pull_all
+from messaging.bus import Message, Outgoing
+from messaging.consumer import Verdict
+from messaging.pubsub import PubSub
+from messaging.receiver import Receiver
+from pubsub_emulator import server as embedded
+
+SUBSCRIPTIONS = [f"tests.{topic}" for topic in TOPICS]
+
+
+@pytest.fixture
+async def bus(any_bus_host: str, project: str) -> AsyncIterator[PubSub]:
+    await apply_topology(project, TOPICS, minimum_backoff_seconds=0, maximum_backoff_seconds=0)
+    bus = PubSub(project, timeout=5)
+    yield bus
+    await bus.close()
+
+
+async def publish(bus: PubSub, *texts: str) -> None:
+    await bus.publish(Happened.type, [Outgoing(text.encode(), {"n": text}) for text in texts])
+
+
+@asynccontextmanager
+async def running(receiver: Receiver) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    task = asyncio.create_task(receiver.run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        async with asyncio.timeout(20):
+            await task
+
+
+async def test_messages_stream_in_and_what_is_acked_never_returns(bus: PubSub) -> None:
+    seen = list[str]()
+
+    async def handle(batch: Sequence[Message]) -> list[Verdict]:
+        seen.extend(message.data.decode() for message in batch)
+        return [Verdict.ACK] * len(batch)
+
+    async def all_seen() -> bool:
+        return len(seen) >= 300
+
+    async with running(Receiver(bus, SUBSCRIPTIONS, handle)):
+        await publish(bus, *(str(number) for number in range(300)))
+        await eventually(all_seen, "all are delivered")
+
+    assert sorted(seen, key=int) == [str(number) for number in range(300)]
+    assert await pull_all(bus, SUBSCRIPTIONS[0]) == []
+
+
+async def test_a_nacked_message_comes_again(bus: PubSub) -> None:
+    attempts = list[int]()
+    done = asyncio.Event()
+
+    async def handle(batch: Sequence[Message]) -> list[Verdict]:
+        attempts.extend(message.delivery_attempt for message in batch)
+        if len(attempts) < 3:
+            return [Verdict.NACK] * len(batch)
+        done.set()
+        return [Verdict.ACK] * len(batch)
+
+    async with running(Receiver(bus, SUBSCRIPTIONS, handle)):
+        await publish(bus, "again")
+        async with asyncio.timeout(30):
+            await done.wait()
+
+    assert attempts == [1, 2, 3]
+
+
+async def test_a_handler_slower_than_the_lease_keeps_its_message(bus: PubSub) -> None:
+    """The lease is ten seconds, the least the service allows; the handler takes twelve."""
+    deliveries = 0
+
+    async def handle(batch: Sequence[Message]) -> list[Verdict]:
+        nonlocal deliveries
+        deliveries += len(batch)
+        await asyncio.sleep(12)
+        return [Verdict.ACK] * len(batch)
+
+    async def handled() -> bool:
+        return deliveries >= 1
+
+    async with running(Receiver(bus, SUBSCRIPTIONS, handle, stop_limit=20)):
+        await publish(bus, "slow")
+        await eventually(handled, "it is delivered")
+
+    assert deliveries == 1
+    assert await pull_all(bus, SUBSCRIPTIONS[0]) == []
+
+
+async def test_stopping_finishes_what_is_held_and_hands_back_what_is_not(bus: PubSub) -> None:
+    begun, finish = asyncio.Event(), asyncio.Event()
+    handled = list[str]()
+
+    async def handle(batch: Sequence[Message]) -> list[Verdict]:
+        begun.set()
+        await finish.wait()
+        handled.extend(message.data.decode() for message in batch)
+        return [Verdict.ACK] * len(batch)
+
+    stop = asyncio.Event()
+    receiver = Receiver(bus, SUBSCRIPTIONS, handle, batch_size=1, workers=1, stop_limit=1)
+    task = asyncio.create_task(receiver.run(stop))
+    await publish(bus, "one", "two", "three")
+    await begun.wait()
+
+    stop.set()
+    await asyncio.wait([task], timeout=0.2)
+    assert not task.done()
+    finish.set()
+    async with asyncio.timeout(20):
+        await task
+
+    left = [message.data.decode() for message in await pull_all(bus, SUBSCRIPTIONS[0])]
+    assert sorted(handled + left) == ["one", "three", "two"]
+
+
+async def test_a_drain_handles_what_is_there_and_ends(bus: PubSub) -> None:
+    handled = list[str]()
+
+    async def handle(batch: Sequence[Message]) -> list[Verdict]:
+        handled.extend(message.data.decode() for message in batch)
+        return [Verdict.ACK] * len(batch)
+
+    await publish(bus, *(str(number) for number in range(150)))
+
+    assert await Receiver(bus, SUBSCRIPTIONS, handle, drain_wait=1.5).drain() >= 150
+
+    assert set(handled) == {str(number) for number in range(150)}
+
+
+async def test_an_exactly_once_subscription_is_consumed_the_same_way(bus_host: str, project: str) -> None:
+    await apply_topology(project, TOPICS, exactly_once=True)
+    bus = PubSub(project, timeout=5)
+    handled = list[str]()
+
+    async def handle(batch: Sequence[Message]) -> list[Verdict]:
+        handled.extend(message.data.decode() for message in batch)
+        return [Verdict.ACK] * len(batch)
+
+    await publish(bus, "one", "two")
+
+    assert await Receiver(bus, SUBSCRIPTIONS, handle, drain_wait=1.5).drain() == 2
+    assert sorted(handled) == ["one", "two"]
+    assert await pull_all(bus, SUBSCRIPTIONS[0]) == []
+    await bus.close()
+
+
+async def test_a_stream_that_breaks_is_opened_again(
+    tmp_path: Path, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = asyncio.Queue[str]()
+
+    async def handle(batch: Sequence[Message]) -> list[Verdict]:
+        for message in batch:
+            seen.put_nowait(message.data.decode())
+        return [Verdict.ACK] * len(batch)
+
+    async with embedded.running(tmp_path / "bus") as server:
+        port = int(server.target.rpartition(":")[2])
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", server.target)
+        await apply_topology(project, TOPICS)
+        bus = PubSub(project, timeout=3)
+        stop = asyncio.Event()
+        task = asyncio.create_task(Receiver(bus, SUBSCRIPTIONS, handle).run(stop))
+        await publish(bus, "before")
+        assert await asyncio.wait_for(seen.get(), 20) == "before"
+
+    async with embedded.running(tmp_path / "bus", port=port):
+        await publish(bus, "after")
+        assert await asyncio.wait_for(seen.get(), 30) == "after"
+        stop.set()
+        await asyncio.wait_for(task, 20)
+        await bus.close()
