@@ -1,5 +1,5 @@
-"""The machinery that carries an event from one service's transaction into another's, with the effect of once.
+"""The path of an event from one service's transaction into another's, so that its effect happens once.
 
-Read it in the order an event travels: aggregate, unit_of_work, outbox, relay, pubsub, consumer, claims.
-It knows no event by name: what is sent is the business of `contracts` and the services.
+Read the modules in the order an event passes through them: aggregate, unit_of_work, outbox, relay, bus, pubsub, receiver,
+consumer, claims. Beside the path are wakeups, retention, outbox_admin and faults. The package knows no event by name.
 """

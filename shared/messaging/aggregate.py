@@ -1,4 +1,4 @@
-"""An aggregate records what happened to it; the unit of work collects the records and commits both together."""
+"""An aggregate records the events of its changes; the unit of work commits the change and the events together."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,10 +19,10 @@ class DomainEvent(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An event with its identity. The id is made here, once, and is the deduplication key everywhere after.
+    """An event with its identity. The id is generated here, once, and is the deduplication key from then on.
 
-    Events with the same `key` are published in the order they were recorded. `aggregate_version` is what the change made of
-    its aggregate; events of rows that are no aggregates have none.
+    Events with the same `key` are published in the order they were recorded. `aggregate_version` is the version of the
+    aggregate after the change; it is None for events of rows that are not aggregates.
     """
 
     event: DomainEvent
@@ -33,9 +33,9 @@ class Recorded:
 
 
 class Aggregate:
-    """Everything that happens is a new version, so of two writers of the same version the later one can be refused.
+    """Each recorded event increments `version`, so that the database can refuse the later of two concurrent writers.
 
-    What is recorded is kept beside the mapped fields: rows loaded by the mapper never pass through `__init__`.
+    Recorded events are kept beside the mapped fields, because rows loaded by the mapper never pass through `__init__`.
     """
 
     version: int
@@ -49,6 +49,6 @@ class Aggregate:
         self.__dict__.setdefault("_recorded", []).append(Recorded(event, self.event_key, at, self.version))
 
     def collect(self) -> list[Recorded]:
-        """Hands over what was recorded and forgets it, so that nothing is ever collected twice."""
+        """Return the recorded events and clear them, so that no event is collected twice."""
         recorded: list[Recorded] = self.__dict__.pop("_recorded", [])
         return recorded

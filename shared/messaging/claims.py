@@ -1,8 +1,8 @@
-"""Who handles an event: one consumer at a time, and once for all time.
+"""Claims: each event is handled by one consumer at a time, and once.
 
-An advisory lock keeps two consumers from handling the same event at the same moment; a row in `processed_event`, committed in
-the same transaction as the effect, keeps anyone from handling it again. Lock and look are two statements on purpose: under
-READ COMMITTED each sees the world anew, so the look after the lock sees what the previous holder committed.
+An advisory lock keeps two consumers from handling the same event at the same time. A row in `processed_event`, committed in the
+same transaction as the effect, keeps every later delivery from handling it again. Lock and insert are two statements on purpose:
+under READ COMMITTED each takes a new snapshot, so the statement after the lock sees what the previous holder committed.
 
 Both belong to the caller's transaction. A rollback, a lost connection or a crash leaves neither lock nor row.
 """
@@ -27,7 +27,7 @@ class Claim(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClaimRow:
-    """`message_id` is of the delivery that had the effect; `deliveries` counts it and all that found it done."""
+    """`message_id` is of the delivery that had the effect. `deliveries` counts that one and every repeat."""
 
     consumer: str
     event_id: UUID
@@ -43,7 +43,7 @@ _TRY_LOCKS = text("""
     WHERE pg_try_advisory_xact_lock(key)
 """)
 
-# Whoever finds a row counts its deliveries, so that everyone can see how many were absorbed. One with more than ours is not new.
+# An existing row counts its deliveries. A count above this batch's copies means that the row existed before.
 _INSERT_CLAIMS = text("""
     INSERT INTO processed_event (consumer, event_id, status, message_id, deliveries)
     SELECT :consumer, event_id, 'PROCESSING', message_id, copies
@@ -84,9 +84,9 @@ def lock_key(consumer: str, event_id: UUID) -> int:
 async def claim(
     session: AsyncSession, consumer: str, event_ids: Collection[UUID], message_ids: Mapping[UUID, str] | None = None
 ) -> dict[UUID, Claim]:
-    """One answer for each event; the claims live and die with the caller's transaction. `message_ids` are kept with them.
+    """Try to claim events and return one outcome for each. The claims end with the caller's transaction if it rolls back.
 
-    An id that is given more than once is counted as that many deliveries.
+    `message_ids` are stored with the claims. An id that is given several times counts as that many deliveries.
     """
     copies = Counter(event_ids)
     ids = list(copies)
@@ -113,19 +113,19 @@ async def complete(session: AsyncSession, consumer: str, event_ids: Collection[U
 
 
 async def release(session: AsyncSession, consumer: str, event_ids: Collection[UUID]) -> None:
-    """For events that turned out to be too early: they must come again, so no row may stay."""
+    """Delete the claims of events that arrived too early, so that their next delivery can claim them."""
     await session.execute(_RELEASE_CLAIMS, {"consumer": consumer, "ids": list(event_ids)})
 
 
 async def discard(session: AsyncSession, consumer: str, event_ids: Collection[UUID]) -> list[UUID]:
-    """A person gives events up for this consumer: whoever brings one again finds it done. Returns those that were not done."""
+    """Mark events as discarded by an operator, so that later deliveries are acknowledged. Return the ones not completed."""
     given_up = await session.execute(_DISCARD, {"consumer": consumer, "ids": sorted(set(event_ids))})
     return list(given_up.scalars())
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimCounts:
-    """`discarded` events were given up by a person; `repeats` are deliveries of events that were already done."""
+    """An operator discarded the `discarded` events. `repeats` counts deliveries of events that were already completed."""
 
     completed: int
     discarded: int

@@ -1,15 +1,15 @@
-"""From deliveries to effects: decode, claim, react, complete, commit, ack. One path, whichever way a message came in.
+"""Turns deliveries into effects: decode, claim, react, complete, commit, acknowledge. Pull and push use the same path.
 
-A batch is one transaction: all its claims and effects are committed together. If anything in it fails, it is rolled back and
-its events are handled one by one, so that a bad event costs only itself.
+A batch is one transaction: its claims and effects are committed together. If one event fails, the batch is rolled back and its
+events are handled one by one, so that a bad event affects only itself.
 
-| what happened                                        | what the bus is told                                   |
+| outcome                                              | answer to the bus                                      |
 |------------------------------------------------------|--------------------------------------------------------|
-| handled now, or already completed earlier            | ack                                                    |
-| another consumer holds the event, or it is too early | nack: it comes again after the subscription's backoff  |
-| the reaction failed                                  | nack; from delivery `max_attempts` on, dead-lettered   |
-| it can never be handled (`Undecodable`)              | dead-lettered at once, with its reason                 |
-| the database is away                                 | nothing: we keep the lease, wait, and try again        |
+| handled now, or completed by an earlier delivery     | ack                                                    |
+| another consumer holds the event, or it is too early | nack: redelivered after the subscription's backoff     |
+| the reaction failed                                  | nack; dead-lettered from delivery `max_attempts` on    |
+| the message cannot be decoded (`Undecodable`)        | dead-lettered at once, with its reason                 |
+| the database is unavailable                          | none: the lease is kept, and the batch is retried      |
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Received(Generic[E]):
-    """An event as a reaction sees it; `copies` is how often it is in the batch."""
+    """A decoded event with its envelope. `copies` is the number of its deliveries in the batch."""
 
     id: UUID
     envelope: Envelope
@@ -60,7 +60,7 @@ class Received(Generic[E]):
 
 
 class React(Protocol[E]):
-    """Writes the effects of events into the unit of work, and says which events came too early to have one."""
+    """Writes the effects of events through the unit of work, and returns the ids of events that arrived too early."""
 
     async def __call__(self, uow: UnitOfWork, events: Sequence[Received[E]], /) -> Collection[UUID]: ...
 
@@ -68,8 +68,8 @@ class React(Protocol[E]):
 class Consumer(Generic[E]):
     """`name` scopes claims and is the first part of its subscriptions' names: `<name>.<topic>`.
 
-    max_attempts   deliveries after which a failing event is dead-lettered (10). The subscription's own limit (100) is the net
-                   below, for events that are only ever too early.
+    max_attempts   deliveries after which a failing event is dead-lettered (10). The subscription's own limit (100) applies to
+                   events that stay too early.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class Consumer(Generic[E]):
         self._publisher, self._max_attempts = publisher, max_attempts
 
     async def handle(self, messages: Sequence[Message]) -> list[Verdict]:
-        """A verdict for each message, in order. Returns only when everything that was handled is committed."""
+        """Handle a batch and return one verdict for each message, in order. All effects are committed when it returns."""
         await AFTER_RECEIVE()
         verdicts = dict[str, Verdict]()
-        deliveries = defaultdict[UUID, list[Message]](list)  # the same event may be in a batch more than once
+        deliveries = defaultdict[UUID, list[Message]](list)  # a batch may contain several deliveries of one event
         events = dict[UUID, Received[E]]()
         for message in messages:
             try:
@@ -119,7 +119,7 @@ class Consumer(Generic[E]):
         except Exception as error:
             if len(events) == 1:
                 return {events[0].id: error}
-            log.warning("batch failed, going one by one", size=len(events), error=type(error).__name__)
+            log.warning("batch failed, retrying its events one by one", size=len(events), error=type(error).__name__)
         outcomes: dict[UUID, Verdict | Exception] = {}
         for event in events:
             try:
@@ -129,7 +129,7 @@ class Consumer(Generic[E]):
         return outcomes
 
     async def _patiently(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict]:
-        """While the database is away the messages stay leased with us: a nack would only use up their deliveries."""
+        """Retry while the database is unavailable. The messages stay leased: a nack would only use up their deliveries."""
         backoff = Backoff()
         while True:
             try:
@@ -188,7 +188,7 @@ class Consumer(Generic[E]):
         return await self._dead_letter(message, "reaction-failed", f"{type(error).__name__}: {error}")
 
     async def _dead_letter(self, message: Message, reason: str, detail: str) -> Verdict:
-        """Publishes to `<topic>.dlq`, then acks. A crash in between dead-letters it twice, which loses nothing."""
+        """Publish to `<topic>.dlq`, then acknowledge. A crash in between dead-letters the message twice and loses nothing."""
         topic = message.subscription.removeprefix(f"{self.name}.")
         why = {
             "dead-letter-reason": reason,
@@ -200,7 +200,7 @@ class Consumer(Generic[E]):
         try:
             try:
                 await self._publisher.publish(f"{topic}.dlq", [Outgoing(message.data, {**message.attributes, **why})])
-            except PublishRejected:  # its own attributes leave no room for ours: the reason matters more
+            except PublishRejected:  # its attributes leave no room for ours, and the reason matters more
                 await self._publisher.publish(f"{topic}.dlq", [Outgoing(message.data, why)])
         except (BusUnavailable, PublishRejected) as error:
             log.error("could not dead-letter a message", topic=topic, reason=reason, error=str(error)[:300])
@@ -214,11 +214,11 @@ class Consumer(Generic[E]):
 def decoder(
     topics: Collection[str], decode: Callable[[str, int, bytes], E], reasons: Mapping[type[Exception], str]
 ) -> Callable[[Envelope], E]:
-    """Turns a service's own decoding into what `Consumer` wants: an event, or `Undecodable` with a stable reason."""
+    """Adapt a service's decoding to `Consumer`: return an event, or raise `Undecodable` with a stable reason."""
 
     def decode_envelope(envelope: Envelope) -> E:
         if envelope.type not in topics:
-            raise Undecodable("unknown-type", "nothing here reacts to this type of event")
+            raise Undecodable("unknown-type", "this consumer does not handle this event type")
         try:
             return decode(envelope.type, envelope.version, envelope.data)
         except tuple(reasons) as error:

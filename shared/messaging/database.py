@@ -1,4 +1,4 @@
-"""Connections to a service's own PostgreSQL, and what "the database is away" looks like."""
+"""Connections to a service's own PostgreSQL, and which of its errors are transient."""
 
 import asyncpg
 from sqlalchemy import make_url, text
@@ -6,13 +6,13 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-# Connection trouble (08), shutting down or starting up (57P), too many connections (53300), deadlock and serialization (40), a
-# lock that did not come free in time (55P03): nothing is wrong with the statement, the same one may succeed in a moment.
-_PASSING = ("08", "57P", "53300", "40", "55P03")
+# SQLSTATEs after which the same statement may succeed: connection failure (08), shutdown or startup (57P), too many connections
+# (53300), deadlock and serialization failure (40), lock timeout (55P03).
+_TRANSIENT = ("08", "57P", "53300", "40", "55P03")
 
 
 def create_engine(url: str, *, process: str, pool_size: int = 10) -> AsyncEngine:
-    """READ COMMITTED, and parameters never in error texts: they hold names and numbers of people.
+    """READ COMMITTED. Error texts leave out parameters, which hold names and phone numbers.
 
     `idle_in_transaction_session_timeout` frees the locks of a process that hangs without dying.
     """
@@ -37,14 +37,14 @@ async def connect_raw(url: str, *, process: str) -> asyncpg.Connection:
 
 
 def is_transient(error: BaseException) -> bool:
-    """True when waiting may help: the database is away, full, or asked us to run the transaction again."""
+    """True if a retry may help: the database is unavailable, out of connections, or asks to run the transaction again."""
     if isinstance(error, OSError | TimeoutError | PoolExhausted | asyncpg.InterfaceError | asyncpg.InternalClientError):
         return True
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return True
-    # While connecting, the driver's own error arrives bare; later it is wrapped.
+    # While connecting, the driver's own error is raised as it is; later SQLAlchemy wraps it.
     sqlstate = getattr(getattr(error, "orig", error), "sqlstate", None) or ""
-    return sqlstate.startswith(_PASSING)
+    return sqlstate.startswith(_TRANSIENT)
 
 
 async def ping(engine: AsyncEngine) -> None:

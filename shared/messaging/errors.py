@@ -1,12 +1,12 @@
-"""What can go wrong, as a tree.
+"""The errors of this package.
 
 MessagingError
 ├── BusError
-│   ├── BusUnavailable        nobody answered, or too late: wait and try again, nothing is known to be wrong with us
-│   └── PublishRejected       the bus said no to this very message: trying again as it is will not help
-├── Undecodable               a message that cannot become an event; `reason` is stable, `detail` is for people
-└── SettingsError             the environment is wrong; the process must not start
-    └── RetentionTooShort     deduplication would forget events that a replay can bring back
+│   ├── BusUnavailable        no answer, or too late: a transient error, retry
+│   └── PublishRejected       the bus refused this message: an unchanged retry will fail too
+├── Undecodable               a message that is not a valid event; `reason` is stable, `detail` is a sentence
+└── SettingsError             invalid settings: the process must not start
+    └── RetentionTooShort     claims would be deleted while a replay can still publish their events
 """
 
 

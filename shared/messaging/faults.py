@@ -1,9 +1,9 @@
-"""Named points at the seams, where a test can crash or hold a process. Inert in production.
+"""Fault points: named places between two steps where a test can crash or hold a process. Inert in production.
 
-A point is a module-level `FaultPoint`; the code awaits it where it stands between two steps that are not atomic together.
-Armed by a test in the same process (`point.arm(action)`), or from outside with `FERN_CRASH_AT=name` or `FERN_CRASH_AT=name:3`
-(the third time it is reached), which ends the process with SIGKILL, as a power cut would: no clean-up, no flush. With
-`FERN_CRASH_AT=@file` it is the point that the file names at that moment: a process can be armed in the middle of its life.
+A point is a module-level `FaultPoint`, awaited between two steps that are not atomic together. A test in the same process arms it
+with `point.arm(action)`. From outside, `FERN_CRASH_AT=name` or `FERN_CRASH_AT=name:3` (the third visit) ends the process with
+SIGKILL, as a power cut would: no clean-up, no flush. With `FERN_CRASH_AT=@file` the file names the point, and is read at each
+visit, so that a running process can be armed.
 """
 
 import os

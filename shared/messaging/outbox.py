@@ -1,7 +1,7 @@
 """The outbox: events wait here, committed together with the change that caused them, until the relay has published them.
 
-A row is pending until it is published or discarded. A row that the bus rejects backs off and is parked in the end; a parked
-row holds up everything after it with the same ordering key, and nothing else, until a person retries or discards it.
+A row is pending until it is published or discarded. A row that the bus rejects is retried with growing pauses and finally
+parked. A parked row holds up the later rows of its ordering key, and no others, until an operator retries or discards it.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from messaging import trace
 from messaging.aggregate import Recorded
 from messaging.envelope import attributes
 
-LANES = 64  # rows of `outbox_lane`: how many relays could work at the same time
+LANES = 64  # rows of `outbox_lane`: the most relays that can work at the same time
 
 metadata = MetaData()
 
@@ -66,10 +66,10 @@ outbox = Table(
 
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
-    """What an operator sees of a row: never the payload, which holds personal data.
+    """A row as operators see it, without the payload, which holds personal data.
 
-    `request` is the call it came from; `message_id` the bus's own id of it, the last one if it was published more than once;
-    `cause_id` the event that it is news of, if it is news.
+    `request` is the HTTP request that caused the event. `message_id` is the bus's id of the last time it was published.
+    `cause_id` is the event that a `notification.*` event reports on.
     """
 
     position: int
@@ -119,10 +119,10 @@ def lane_of(ordering_key: str) -> int:
 
 
 async def add(session: AsyncSession, source: str, recorded: Sequence[Recorded]) -> None:
-    """Writes events in the order given. The topic is named by the event type.
+    """Insert events in the order given. The event type names the topic.
 
-    Order across transactions: call this after the aggregate's row was written. That row's lock makes the next change of the
-    same aggregate wait for our commit, so positions of one key rise in the order in which its changes happened.
+    Call this after the aggregate's row was written: its row lock makes the next change of the same aggregate wait for our
+    commit, so that the positions of one key rise in the order of its changes, across transactions too.
     """
     traceparent, request = trace.current(), trace.current_request()
     await session.execute(
@@ -161,7 +161,7 @@ async def rows(
     newest: bool = False,
     limit: int = 100,
 ) -> list[OutboxRow]:
-    """Oldest first, unless the newest are wanted."""
+    """Oldest first; with `newest`, newest first."""
     statement = select(*visible).order_by(outbox.c.position.desc() if newest else outbox.c.position).limit(limit)
     if event_ids:
         statement = statement.where(outbox.c.event_id.in_(event_ids))
@@ -176,7 +176,7 @@ async def rows(
 
 @dataclass(frozen=True, slots=True)
 class OutboxCounts:
-    """`waiting` rows will go by themselves, `parked` ones wait for a person."""
+    """The relay publishes `waiting` rows; `parked` rows need an operator."""
 
     recorded: int
     published: int
@@ -199,11 +199,11 @@ _COUNT = text("""
 
 
 async def counts(session: AsyncSession) -> OutboxCounts:
-    """Exact, by reading the whole table: for a look now and then, not for a tight loop."""
+    """Exact counts. Reads the whole table, so do not call it in a loop."""
     return OutboxCounts(**(await session.execute(_COUNT)).mappings().one())
 
 
 async def count_topics(session: AsyncSession) -> dict[str, int]:
-    """How many events were ever recorded for each topic."""
+    """The number of recorded events of each topic."""
     rows = await session.execute(select(outbox.c.topic, func.count()).group_by(outbox.c.topic))
     return dict(tuple(row) for row in rows)

@@ -1,8 +1,8 @@
-"""What a person does about rows of the outbox: let parked ones be tried again, give rows up, publish again what was published.
+"""Operations on outbox rows for operators: retry parked rows, discard rows, replay published rows.
 
-Many rows are settled in batches, in the order of their positions: each call handles one batch in one transaction and says where
-the next begins. Every batch locks the lanes of its rows first, as the relay does: otherwise a relay could pass by a row while
-we hold it, and publish a later one of the same key. It waits for a lane for `LOCK_SECONDS` at most.
+Many rows are changed in batches, in the order of their positions: each call changes one batch in one transaction and returns
+where the next one begins. A batch first locks the lanes of its rows, as the relay does: otherwise a relay could skip a row that
+is locked here, and publish a later row of the same key. It waits for a lane for `LOCK_SECONDS` at most.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _LOCK_LANES = text("""
     SELECT lane FROM outbox_lane WHERE lane = ANY(CAST(:lanes AS smallint[])) ORDER BY lane FOR UPDATE
 """)
 
-# Whatever is parked was tried before: saying so lets the index of troubled rows be used.
+# Every parked row has attempts > 0; the condition lets the planner use the index of such rows.
 _PARKED_GROUPS = text("""
     SELECT topic AS type, last_error AS reason, count(*) AS count, count(DISTINCT ordering_key) AS labours,
         min(parked_at) AS oldest_parked_at, (array_agg(event_id ORDER BY position))[1] AS event_id
@@ -40,7 +40,7 @@ _AS_IF_NEW: dict[str, Any] = {"attempts": 0, "next_attempt_at": None, "parked_at
 
 @dataclass(frozen=True, slots=True)
 class ParkedGroup:
-    """Parked rows of one type with the same reason; `labours` are held up by them. `event_id` is the oldest one's."""
+    """Parked rows of one type with the same reason. They hold up `labours` labours. `event_id` is of the oldest row."""
 
     type: str
     reason: str | None
@@ -51,61 +51,61 @@ class ParkedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class SettledEvent:
+class ChangedEvent:
     event_id: UUID
     type: str
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`next` is where the next batch begins; None if there was nothing beyond this one."""
+    """`next` is the position after which the next batch begins, or None after the last batch."""
 
-    items: list[SettledEvent]
+    items: list[ChangedEvent]
     next: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """Rows that a replay has made due and that are not published again yet; parked ones wait for a person."""
+    """Replayed rows that are not published again yet. The `parked` ones need an operator."""
 
     waiting: int
     parked: int
 
 
 async def retry(session: AsyncSession, event_id: UUID) -> OutboxRow | None:
-    """Lets a pending row be tried at once, as if it had never failed. None if there is no such pending row."""
-    return await _settle_one(session, event_id, _AS_IF_NEW)
+    """Reset a pending row, so that the relay tries it at once. None if there is no such pending row."""
+    return await _change_one(session, event_id, _AS_IF_NEW)
 
 
 async def discard(session: AsyncSession, event_id: UUID) -> OutboxRow | None:
-    """Gives a pending row up for good; it stays in the table, and its labour goes on. None if there is no such row."""
-    return await _settle_one(session, event_id, {"discarded_at": func.clock_timestamp()})
+    """Discard a pending row for good. It stays in the table and no longer holds up its key. None if there is no such row."""
+    return await _change_one(session, event_id, {"discarded_at": func.clock_timestamp()})
 
 
 async def parked_groups(session: AsyncSession) -> list[ParkedGroup]:
-    """The largest first."""
+    """The largest group first."""
     rows = await session.execute(_PARKED_GROUPS)
     return [ParkedGroup(**row) for row in rows.mappings()]
 
 
-async def settle_parked(
+async def change_parked(
     session: AsyncSession, *, discard: bool, type: str | None, reason: str | None, after: int, limit: int
 ) -> Batch:
-    """Retries or discards a group of parked rows: those of one type, those whose reason contains a text, or all."""
+    """Retry or discard parked rows: those of one type, those whose reason contains a text, or all."""
     wanted: list[ColumnElement[bool]] = [*_PARKED]
     if type is not None:
         wanted.append(outbox.c.topic == type)
     if reason is not None:
         wanted.append(outbox.c.last_error.icontains(reason, autoescape=True))
     values = {"discarded_at": func.clock_timestamp()} if discard else _AS_IF_NEW
-    return await _settle(session, wanted, values, after=after, limit=limit)
+    return await _change(session, wanted, values, after=after, limit=limit)
 
 
 def published(
     *, since: datetime | None, until: datetime | None, ordering_key: str | None, type: str | None
 ) -> list[ColumnElement[bool]]:
-    """What a replay may touch: neither what is still to be published, nor what a person gave up. The time of an event is the
-    one in its id, which is also what the memory of its claims goes by.
+    """The rows that a replay may change: published ones that were not discarded. The time of an event is the one in its id,
+    because the retention of its claim goes by the id too.
     """
     wanted: list[ColumnElement[bool]] = [*_DONE]
     if since is not None:
@@ -127,9 +127,9 @@ async def any_before(session: AsyncSession, wanted: Sequence[ColumnElement[bool]
 async def replay(
     session: AsyncSession, wanted: Sequence[ColumnElement[bool]], *, dry_run: bool, after: int, limit: int
 ) -> Batch:
-    """Makes published rows due again; with `dry_run` it only says which. The relay publishes them in order, as any others."""
+    """Make published rows pending again, so that the relay publishes them in order. With `dry_run`, only return them."""
     values = {**_AS_IF_NEW, "published_at": None, "replayed_at": func.clock_timestamp()}
-    return await _settle(session, wanted, None if dry_run else values, after=after, limit=limit)
+    return await _change(session, wanted, None if dry_run else values, after=after, limit=limit)
 
 
 async def replays(session: AsyncSession) -> Replays:
@@ -140,7 +140,7 @@ async def replays(session: AsyncSession) -> Replays:
     return Replays(**(await session.execute(counted)).mappings().one())
 
 
-async def _settle(
+async def _change(
     session: AsyncSession,
     wanted: Sequence[ColumnElement[bool]],
     values: dict[str, Any] | None,
@@ -155,23 +155,17 @@ async def _settle(
         .limit(limit)
     )
     rows = found.all()
-    settled = [SettledEvent(row.event_id, row.topic) for row in rows]
+    events = [ChangedEvent(row.event_id, row.topic) for row in rows]
     if values and rows:
         await _lock_lanes(session, {row.lane for row in rows})
-        changed = await session.execute(
-            update(outbox)
-            .where(
-                outbox.c.position.in_([row.position for row in rows]), *wanted
-            )  # it may have changed before the lock
-            .values(**values)
-            .returning(outbox.c.event_id)
-        )
-        still = set(changed.scalars())
-        settled = [event for event in settled if event.event_id in still]
-    return Batch(settled, rows[-1].position if len(rows) == limit else None)
+        # `wanted` again: a row may have changed before its lane was locked.
+        same = update(outbox).where(outbox.c.position.in_([row.position for row in rows]), *wanted)
+        changed = set((await session.execute(same.values(**values).returning(outbox.c.event_id))).scalars())
+        events = [event for event in events if event.event_id in changed]
+    return Batch(events, rows[-1].position if len(rows) == limit else None)
 
 
-async def _settle_one(session: AsyncSession, event_id: UUID, values: dict[str, Any]) -> OutboxRow | None:
+async def _change_one(session: AsyncSession, event_id: UUID, values: dict[str, Any]) -> OutboxRow | None:
     lanes = await session.execute(select(outbox.c.lane).where(outbox.c.event_id == event_id))
     await _lock_lanes(session, set(lanes.scalars()))
     changed = await session.execute(

@@ -1,7 +1,7 @@
-"""The only place that knows Google's client: publish, receive, ack, nack, extend.
+"""The adapter for Google Pub/Sub, and the only module that imports Google's client.
 
-Uses the transports of the async clients with raw protobuf messages; the proto-plus wrappers cost more than the calls
-themselves. With PUBSUB_EMULATOR_HOST set it speaks to an emulator, otherwise to the real service with default credentials.
+It uses the transports of the async clients with raw protobuf messages, because the proto-plus wrappers cost more than the calls
+themselves. With PUBSUB_EMULATOR_HOST set it connects to an emulator, otherwise to the real service with default credentials.
 Create it inside the running event loop.
 """
 
@@ -26,7 +26,7 @@ _PullRequest = types.PullRequest.pb()
 _AcknowledgeRequest = types.AcknowledgeRequest.pb()
 _ModifyAckDeadlineRequest = types.ModifyAckDeadlineRequest.pb()
 
-# The bus said no to the message itself. Everything else may pass: quota, overload, a restart, a topic's leader moving.
+# The bus refused the message itself. All other codes are transient: quota, overload, a restart, a topic's leader moving.
 _REJECTED = {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.NOT_FOUND,
@@ -62,15 +62,16 @@ class PubSub:
         return f"projects/{self._project}/subscriptions/{subscription}"
 
     async def ping(self, topic: str) -> None:
-        """Raises unless the bus answers and has this topic."""
+        """Raises `BusUnavailable` unless the bus answers and has this topic."""
         try:
             await self._publisher.get_topic(types.GetTopicRequest.pb()(topic=self.topic_path(topic)), timeout=5)
         except grpc.aio.AioRpcError as error:
             raise BusUnavailable(_describe(error)) from None
 
     async def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
-        """One call, unless the messages are more than the service takes in one. Returns the bus's ids of them. A failure says
-        that not all are out; those that are will be sent again by whoever tries again.
+        """Publish in one call, or in several if the messages exceed the limits of one, and return the bus's ids.
+
+        After an error some of the messages may have been published; a retry publishes them again.
         """
         message_ids = list[str]()
         for part in _parts(messages):
@@ -87,7 +88,7 @@ class PubSub:
         return message_ids
 
     async def pull(self, subscription: str, limit: int, *, wait: float) -> list[Message]:
-        """What is there, or comes within `wait` seconds."""
+        """Return what is waiting, or what arrives within `wait` seconds."""
         request = _PullRequest(subscription=self.subscription_path(subscription), max_messages=limit)
         try:
             answer = await self._subscriber.pull(request, timeout=wait)
@@ -100,8 +101,8 @@ class PubSub:
     async def stream(
         self, subscription: str, *, outstanding: int, ack_deadline: int, stop: asyncio.Event
     ) -> AsyncIterator[list[Message]]:
-        """Batches as the bus sends them. After `stop` the stream is half-closed, which hands it over cleanly: the bus stops
-        sending and ends it. Raises `BusUnavailable` when the stream breaks.
+        """Yield batches as the bus sends them. On `stop` the stream is half-closed, so that the bus stops sending and ends it.
+        Raises `BusUnavailable` if the stream breaks.
         """
         call = self._subscriber.streaming_pull()
         closing = asyncio.create_task(self._keep_open(call, subscription, outstanding, ack_deadline, stop))
@@ -137,7 +138,7 @@ class PubSub:
                 await call.write(_StreamingPullRequest())
 
     async def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
-        """An ack that fails is only a redelivery later: the claim makes it harmless."""
+        """A failed acknowledgement causes a redelivery, which the claim deduplicates."""
         for part in _chunks(ack_ids):
             request = _AcknowledgeRequest(subscription=self.subscription_path(subscription), ack_ids=part)
             await self._call(self._subscriber.acknowledge, request)

@@ -1,7 +1,7 @@
-"""Two ways in from the bus: a streaming pull that runs until it is stopped, and a drain that ends when nothing is left.
+"""Receives messages from the bus: by streaming pull until it is stopped, or by draining until every subscription is empty.
 
-Both lease messages while they are being handled and tell the bus the verdict in bulk. The third way in, push, is an HTTP
-endpoint of a service and calls `Consumer.handle` itself.
+Both extend the lease of a message while it is handled, and acknowledge in bulk. Push is a third way: an HTTP endpoint of a
+service that calls `Consumer.handle` itself.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ class Receiver:
 
     batch_size     messages handled in one transaction (100)
     workers        batches handled at the same time, each on its own connection (2)
-    outstanding    messages the bus may have out with us, per subscription (1,000)
+    outstanding    messages that may be unacknowledged, per subscription (1,000)
     ack_deadline   seconds of a lease, extended every third of it; also how long a killed consumer's messages wait (10)
-    drain_wait     seconds without a message after which a drain takes a subscription for empty (5)
-    stop_limit     seconds for finishing what we hold when asked to stop; the rest is nacked (8)
+    drain_wait     seconds without a message after which a drain treats a subscription as empty (5)
+    stop_limit     seconds to finish received messages after a stop; the rest is nacked (8)
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Receiver:
         self._leased = dict[str, Message]()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`: then the streams are half-closed, what has arrived is handled, and what is left is nacked."""
+        """Run until `stop`. Then half-close the streams, handle the received messages, and nack the rest."""
         readers = [asyncio.create_task(self._read(name, stop), name=f"read {name}") for name in self._subscriptions]
         workers = [asyncio.create_task(self._work(), name=f"worker {n}") for n in range(self._workers)]
         leases = asyncio.create_task(self._extend_leases(), name="leases")
@@ -58,7 +58,7 @@ class Receiver:
         done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
         try:
             for task in done:
-                task.result()  # a worker that ends before it is told to has a bug: fail loudly, be restarted
+                task.result()  # a task that ends before the stop has a bug: fail, so that the process is restarted
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._stop_limit):
                     await asyncio.gather(*readers)
@@ -70,7 +70,7 @@ class Receiver:
             await self._nack_the_rest()
 
     async def drain(self) -> int:
-        """For scheduled jobs: pulls until every subscription answers empty. Returns how many messages were handled."""
+        """Pull until every subscription is empty, for scheduled jobs. Return the number of messages handled."""
         leases = asyncio.create_task(self._extend_leases(), name="leases")
         handled = 0
         try:

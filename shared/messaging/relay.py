@@ -1,16 +1,16 @@
-"""Drains the outbox to the bus: every committed event at least once, and those of one key in order.
+"""Publishes the outbox to the bus: every committed event at least once, and the events of one key in order.
 
 How order holds with any number of relays: each ordering key belongs to a lane, and a relay locks whole lanes (SKIP LOCKED)
 before it reads what is in them. Two relays never hold rows of the same key, and the rows are read by a second statement, which
 sees all that the lane's previous holder committed. Within a batch, an event is never sent before an earlier one of its key was
 accepted by the bus.
 
-What goes wrong:
-- the bus does not answer: the rows stay as they are, the relay waits with growing pauses (0.1 s to 5 s) and goes on by itself;
-- the bus rejects a message: that row backs off and is parked after `max_attempts`; it holds its own key, nothing else;
-- a crash between publish and mark: the rows are published again, with the same event ids. Consumers claim by event id.
+Failures:
+- The bus does not answer: the rows stay unchanged, and the relay retries with growing pauses (0.1 s to 5 s).
+- The bus rejects a message: its row is retried with growing pauses and parked after `max_attempts`. It holds up its own key only.
+- The relay crashes between publish and mark: the rows are published again with the same event ids. Consumers claim by event id.
 
-Weakness: a relay that is frozen, not dead, keeps its lanes until the database ends its transaction (60 s).
+Weakness: a relay that is frozen, not dead, keeps its lanes locked until the database ends its transaction (60 s).
 """
 
 import asyncio
@@ -41,7 +41,7 @@ AFTER_READ = FaultPoint(
 AFTER_PUBLISH = FaultPoint("relay.after_publish_before_mark", "the bus has the batch, the outbox does not know it")
 AFTER_MARK = FaultPoint("relay.after_mark_before_commit", "the batch is marked as published, the mark is not committed")
 
-# A row may go when no earlier row of its key (nor itself) is parked or waiting for its next attempt.
+# A row is due when neither it nor an earlier row of its key is parked or waiting for its next attempt.
 _DUE = """
     o.published_at IS NULL AND o.discarded_at IS NULL AND NOT EXISTS (
         SELECT 1 FROM outbox held
@@ -50,7 +50,7 @@ _DUE = """
           AND (held.parked_at IS NOT NULL OR held.next_attempt_at > clock_timestamp()))
 """
 
-# In random order, so that lanes whose topic is in trouble do not keep the others waiting.
+# In random order, so that lanes whose topic fails do not starve the others.
 _LOCK_LANES = text(f"""
     SELECT l.lane FROM outbox_lane l
     WHERE EXISTS (SELECT 1 FROM outbox o WHERE o.lane = l.lane AND {_DUE})
@@ -63,7 +63,7 @@ _READ_BATCH = text(f"""
     ORDER BY o.position LIMIT :limit
 """)  # noqa: S608
 
-# One time for the whole batch: rows are updated in any order, and a later event must not seem to have gone first.
+# One timestamp for the whole batch: rows are updated in any order, and no later event may appear to be published first.
 _MARK_PUBLISHED = text("""
     UPDATE outbox SET published_at = statement_timestamp(), last_error = NULL, message_id = sent.message_id
     FROM unnest(CAST(:positions AS bigint[]), CAST(:message_ids AS text[])) AS sent (position, message_id)
@@ -92,7 +92,7 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Pass:
-    """What one pass did. `waiting` rows were left as they are because the bus did not answer."""
+    """The counts of one pass. `waiting` rows were left unchanged because the bus did not answer."""
 
     published: int = 0
     rejected: int = 0
@@ -104,7 +104,7 @@ class Relay:
 
     batch_size      rows read in one pass (1,000, which is also what the bus takes in one call)
     lanes           lanes locked in one pass (32 of 64: two relays can always work side by side)
-    poll_interval   seconds between looks when nobody hints (1)
+    poll_interval   seconds between polls without a wake-up (1)
     max_attempts    rejections before a row is parked (10)
     retry_base, retry_cap   seconds; a rejected row waits between these, doubling (0.5, 60)
     """
@@ -130,7 +130,7 @@ class Relay:
         self._woken.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`: passes while there is work, then waits for a hint or the poll. A pass under way is finished."""
+        """Make passes while there is work, then wait for a wake-up or the next poll. On `stop`, finish the current pass."""
         backoff = Backoff()
         while not stop.is_set():
             self._woken.clear()
@@ -173,11 +173,11 @@ class Relay:
         return Pass(len(published), len(rejected), waiting)
 
     async def _publish(self, rows: Sequence[Row]) -> tuple[dict[int, str], list[tuple[Row, PublishRejected]], int]:
-        """Position and message id of what went out, what was rejected, and how many rows wait for the bus."""
+        """Return the published positions with their message ids, the rejected rows, and the number of rows left waiting."""
         published: dict[int, str] = {}
         rejected: list[tuple[Row, PublishRejected]] = []
         waiting = 0
-        stuck: set[str] = set()  # keys with an event that did not go out: their later ones must wait
+        stuck: set[str] = set()  # keys with an event that was not published: their later events must wait
         for wave in _waves(rows):
             calls = [(topic, [row for row in group if row.ordering_key not in stuck]) for topic, group in wave.items()]
             outcomes = await asyncio.gather(*(self._send(topic, group) for topic, group in calls if group))
@@ -192,7 +192,7 @@ class Relay:
         return published, rejected, waiting
 
     async def _send(self, topic: str, rows: Sequence[Row]) -> tuple[dict[int, str], list[tuple[Row, BusError]]]:
-        """One call. If the bus rejects it, message by message, so that a bad one costs only its own key."""
+        """Publish in one call. If the bus rejects it, publish one by one, so that a bad message affects its own key only."""
         try:
             message_ids = await self._publisher.publish(topic, [row.outgoing() for row in rows])
             return dict(zip((row.position for row in rows), message_ids, strict=True)), []
@@ -233,8 +233,8 @@ class Relay:
 
 
 def _waves(rows: Iterable[Row]) -> list[dict[str, list[Row]]]:
-    """Groups a batch into rounds of one call per topic. All of a key's rows up to a change of topic share a round; what
-    comes after the change goes in a later round, since calls to different topics have no order among each other.
+    """Group a batch into rounds of one call per topic. The rows of a key share a round until their topic changes; rows after
+    the change go into a later round, because calls to different topics are not ordered.
     """
     waves: list[dict[str, list[Row]]] = []
     last: dict[str, tuple[int, str]] = {}

@@ -1,14 +1,14 @@
-"""Keeps tables from growing for ever, without ever forgetting what a replay could bring back.
+"""Deletes old claims and outbox rows, but none that a replay could still need.
 
-Claims are partitioned by the month in their event id (UUIDv7 begins with its time), so forgetting a month is dropping a table.
-Partitions are made ahead of time; a default partition takes whatever has none, so that a claim never fails for want of one.
-Published and discarded outbox rows are deleted in small batches, never one that is being replayed.
+Claims are partitioned by the month in their event id (a UUIDv7 begins with its time), so deleting a month is dropping a table.
+Partitions are created ahead of time; the default partition holds claims of any other month, so that a claim never fails for a
+missing partition. Published and discarded outbox rows are deleted in small batches, never one that is being replayed.
 
-Making or dropping a partition needs the claims' table alone for a moment. We wait for that `LOCK_SECONDS` at most, because
-every claim that comes meanwhile waits behind us; then we let them pass and try again, and in the end leave it to the next run.
+Creating or dropping a partition needs an exclusive lock on the claims' table. We wait for it `LOCK_SECONDS` at most, because
+every new claim queues behind our request; then we release it and retry, and finally leave it to the next run.
 
-Refused (`RetentionTooShort`) when the deduplication memory would be shorter than the replay horizon: an event replayed after
-its claim is forgotten would have its effect a second time.
+`RetentionTooShort` is raised if claims would be deleted before the replay horizon: an event replayed after its claim is deleted
+would have its effect a second time.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ LOCK_NOT_AVAILABLE = "55P03"
 
 _TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtext('messaging.retention'))")
 
-# Locked before they are deleted, so that a row which a replay has changed in the meantime is looked at again, and stays.
+# Locked before the delete, so that a row that a replay changed in the meantime is checked again and kept.
 _DELETE_OUTBOX = text("""
     DELETE FROM outbox WHERE position IN (
         SELECT position FROM outbox
@@ -76,14 +76,14 @@ class Month:
 
 
 def first_id(at: datetime) -> UUID:
-    """The smallest UUIDv7 of a moment; ids compare like their times, and none is older than 1970."""
+    """The smallest UUIDv7 of a moment. Ids compare like their times; the earliest is 1970."""
     milliseconds = (at - EPOCH) // timedelta(milliseconds=1)
     return UUID(int=max(milliseconds, 0) << 80)
 
 
 @dataclass(slots=True)
-class Report:
-    """`put_off` partitions could not be made or dropped now; with `more`, there is more to delete than was asked for."""
+class RetentionReport:
+    """`put_off` partitions could not be created or dropped now. `more` means that old rows are left after the last batch."""
 
     partitions_made: int = 0
     partitions_dropped: int = 0
@@ -92,8 +92,8 @@ class Report:
     more: bool = False
 
 
-class Memory(Protocol):
-    """What every service's settings say about it."""
+class RetentionSettings(Protocol):
+    """The part of a service's settings that retention reads."""
 
     @property
     def retention_days(self) -> int: ...
@@ -102,7 +102,7 @@ class Memory(Protocol):
 
 
 class Retention:
-    """`keep` is how long claims and published events are remembered; `replay_horizon` how far back anyone may replay."""
+    """`keep` is how long claims and published events are stored; `replay_horizon` is the oldest event that may be replayed."""
 
     def __init__(
         self, engine: AsyncEngine, *, keep: timedelta, replay_horizon: timedelta, batch_size: int = BATCH
@@ -116,7 +116,7 @@ class Retention:
         self.replay_horizon = replay_horizon
 
     @classmethod
-    def of(cls, engine: AsyncEngine, settings: Memory) -> "Retention":
+    def of(cls, engine: AsyncEngine, settings: RetentionSettings) -> "Retention":
         keep, horizon = timedelta(days=settings.retention_days), timedelta(days=settings.replay_horizon_days)
         return cls(engine, keep=keep, replay_horizon=horizon)
 
@@ -137,21 +137,21 @@ class Retention:
                 log.warning("retention put off", error=type(error).__name__)
             await wait(stop, INTERVAL)
 
-    async def run_once(self, now: datetime, *, batches: int | None = None) -> Report:
-        """All there is to do, or a slice of it: at most so many batches are deleted. Safe at any time, under load."""
-        report = Report()
+    async def run_once(self, now: datetime, *, batches: int | None = None) -> RetentionReport:
+        """Change partitions, then delete all old rows, or at most `batches` full batches of them. Safe under load."""
+        report = RetentionReport()
         await self._change_partitions(report, now)
         await self._delete_in_batches(report, now - self._keep, batches)
         return report
 
-    async def _change_partitions(self, report: Report, now: datetime) -> None:
-        """One at a time, each in a transaction of its own, so that claims get their turn in between."""
+    async def _change_partitions(self, report: RetentionReport, now: datetime) -> None:
+        """Change one partition per transaction, so that waiting claims proceed in between."""
         failures = 0
         while failures < TRIES:
             try:
                 async with self._engine.begin() as connection:
                     if not (await connection.execute(_TRY_LOCK)).scalar_one():
-                        return  # another process is at it
+                        return  # another process does this now
                     missing, old = await _missing(connection, now), await _old(connection, now - self._keep)
                     report.put_off = len(missing) + len(old)
                     if not report.put_off:
@@ -171,7 +171,7 @@ class Retention:
                 failures += 1
                 await asyncio.sleep(delay(failures, base=LOCK_SECONDS, cap=1.0))
 
-    async def _delete_in_batches(self, report: Report, before: datetime, batches: int | None) -> None:
+    async def _delete_in_batches(self, report: RetentionReport, before: datetime, batches: int | None) -> None:
         full = 0
         for statement in (_DELETE_OUTBOX, _DELETE_CLAIMS):
             while True:
@@ -189,7 +189,7 @@ class Retention:
 
 
 async def ensure_partitions(connection: AsyncConnection, now: datetime) -> None:
-    """This month's partition and the next `MONTHS_AHEAD`, with what may lie in the default partition moved into them."""
+    """Create the partitions of this month and the next `MONTHS_AHEAD`, and move matching claims out of the default partition."""
     for month in await _missing(connection, now):
         await connection.execute(text("LOCK TABLE processed_event IN ACCESS EXCLUSIVE MODE"))
         await _make_partition(connection, month)
@@ -203,7 +203,7 @@ async def _missing(connection: AsyncConnection, now: datetime) -> list[Month]:
 
 
 async def _old(connection: AsyncConnection, before: datetime) -> list[str]:
-    """Only months that lie wholly before."""
+    """The partitions of months that end before `before`."""
 
     def end(name: str) -> UUID:
         year, month = (int(part) for part in name.split("_")[2:])
@@ -214,7 +214,7 @@ async def _old(connection: AsyncConnection, before: datetime) -> list[str]:
 
 async def _make_partition(connection: AsyncConnection, month: Month) -> None:
     bounds = {"low": month.start, "high": month.next().start}
-    # Claims wait for as long as it takes to move what fell into the default partition, normally nothing.
+    # Claims wait while rows of this month are moved out of the default partition, normally none.
     await connection.execute(text(f"CREATE TABLE {month.name} (LIKE processed_event INCLUDING ALL)"))
     await connection.execute(
         text(f"""

@@ -1,7 +1,7 @@
-"""Where something comes from: W3C trace context, carried from the HTTP request through outbox and bus, and the request itself.
+"""The origin of an event: the W3C trace context and the HTTP request that caused it.
 
-The outbox row keeps the `traceparent` that was current when the event was made; otherwise a trace would end at the relay. It
-keeps the request, too, for whoever asks later which call an event came from; that stays in the service, the bus never sees it.
+The outbox row stores the `traceparent` that was current when the event was recorded; otherwise the trace would end at the relay.
+It also stores the request, so that an operator can find the call behind an event. The request is not published.
 """
 
 import re
@@ -16,7 +16,7 @@ _request: ContextVar[dict[str, str | None] | None] = ContextVar("request", defau
 
 
 def start(incoming: str | None = None) -> str:
-    """Continues the trace a caller sent, if it is well formed, or begins a new one."""
+    """Continue the caller's trace if its header is well formed, or start a new one."""
     if incoming and _TRACEPARENT.match(incoming):
         trace_id, flags = incoming[3:35], incoming[53:]
     else:
@@ -36,5 +36,5 @@ def begin_request(method: str, path: str, idempotency_key: str | None) -> None:
 
 
 def current_request() -> dict[str, str | None] | None:
-    """None in processes that serve no requests."""
+    """None in processes that serve no HTTP requests."""
     return _request.get()

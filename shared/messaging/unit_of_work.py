@@ -1,11 +1,11 @@
-"""One business transaction: what changed and what happened are committed together, or neither is.
+"""One business transaction: the change and its events are committed together, or neither is.
 
     async with units_of_work() as uow:
         labour = await Labours(uow).get(labour_id)
         labour.complete(now)
 
-A clean exit commits, an exception rolls back, and there is no public `commit()`: whoever opens the unit of work ends it, so
-code that is handed one has no way to commit half of it.
+A clean exit commits and an exception rolls back. There is no public `commit()`: only the code that opened the unit of work ends
+it, so code that receives one cannot commit half of it.
 """
 
 from collections.abc import Callable
@@ -23,13 +23,11 @@ AFTER_WRITE = FaultPoint(
     "uow.after_write_before_events", "the change is written, its events are not, nothing is committed"
 )
 BEFORE_COMMIT = FaultPoint("uow.before_commit", "change and events are written, nothing is committed")
-AFTER_COMMIT = FaultPoint(
-    "uow.after_commit_before_wakeup", "committed, nobody was told that there is something to publish"
-)
+AFTER_COMMIT = FaultPoint("uow.after_commit_before_wakeup", "committed, the relay is not woken yet")
 
 
 class UnitOfWork:
-    """`source` names the service in its events. `committed` is called after a commit that wrote events."""
+    """`source` names the service in its events. `committed` is called after each commit that wrote events."""
 
     def __init__(self, engine: AsyncEngine, *, source: str, committed: Callable[[], None]) -> None:
         self.session = AsyncSession(engine, expire_on_commit=False, autoflush=False)
@@ -39,16 +37,16 @@ class UnitOfWork:
         self._emitted: list[Recorded] = []
 
     def see(self, aggregate: Aggregate) -> None:
-        """Repositories call this for everything they load or add: its events are collected at the end."""
+        """Register an aggregate whose events are collected at the end. Repositories call this for all they load or add."""
         if not any(aggregate is known for known in self._seen):
             self._seen.append(aggregate)
 
     def emit(self, event: DomainEvent, *, key: str, at: datetime) -> None:
-        """For events of rows that are no aggregates."""
+        """Add an event of a row that is not an aggregate."""
         self._emitted.append(Recorded(event, key, at))
 
     def after_commit(self, action: Callable[[], None]) -> None:
-        """For hints: runs once, after the commit, and never after a rollback. A crash in between loses it."""
+        """Run `action` once after the commit, never after a rollback. A crash after the commit loses it: for wake-ups only."""
         if action not in self._after_commit:
             self._after_commit.append(action)
 
@@ -62,7 +60,7 @@ class UnitOfWork:
             if error is None:
                 await self._commit()
         finally:
-            await self.session.close()  # rolls back whatever is not committed
+            await self.session.close()  # rolls back what is not committed
 
     async def _commit(self) -> None:
         await self.session.flush()

@@ -1,0 +1,1 @@
+"""What every service needs around the event's path: HTTP, problems, settings, logs, processes, migrations, operator routes."""

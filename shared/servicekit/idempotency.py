@@ -2,8 +2,8 @@
 
 The answer is stored in the transaction of the effect, so there is never one without the other. Follows the IETF draft for the
 `Idempotency-Key` header: the same key with the same request replays the answer, with another request it is refused, and while
-the first is still being handled so is the second. Requests that failed have had no effect; they are not stored and may be
-tried again with the same key.
+the first is still being handled so is the second. Failed requests had no effect; they are not stored and may be
+retried with the same key.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ _STORE = text("""
         headers = excluded.headers, body = excluded.body, expires_at = excluded.expires_at
 """)
 
-# A few with every new key: the table stays as large as a day's keys, and nobody has to sweep it.
+# Deletes a few expired keys with every new one, so that the table stays as large as a day's keys without a clean-up job.
 _FORGET_EXPIRED = text("""
     DELETE FROM idempotency_key WHERE (scope, key) IN (
         SELECT scope, key FROM idempotency_key WHERE expires_at < clock_timestamp() LIMIT 10 FOR UPDATE SKIP LOCKED)
@@ -55,7 +55,7 @@ _FORGET_EXPIRED = text("""
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """`scope` is whose key it is; two callers may choose the same one. `request` is all that makes the request what it is."""
+    """`scope` is the owner of the key, since two callers may choose the same one. `request` identifies the request."""
 
     scope: str
     key: str
@@ -67,7 +67,7 @@ class Key:
 
 
 async def find(session: AsyncSession, key: Key) -> Answer | None:
-    """The stored answer, or None when this is the first time. The lock lives as long as the caller's transaction."""
+    """The stored answer, or None for a new key. The lock lasts as long as the caller's transaction."""
     lock = hashlib.sha256(f"idempotency:{key.scope}:{key.key}".encode()).digest()[:8]
     if not (await session.execute(_TRY_LOCK, {"key": int.from_bytes(lock, signed=True)})).scalar_one():
         raise KeyInFlight

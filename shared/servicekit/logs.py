@@ -1,7 +1,7 @@
 """Structured logs: a constant sentence plus fields, one JSON object a line, and no personal data in any of it.
 
-Masking is the last step before a line is written and covers everything: our fields, other libraries' messages, and the text
-of exceptions. Fields that hold personal data by name are dropped whole; anything that looks like a phone number is masked.
+Masking is the last step before a line is written. It covers our fields, other libraries' messages and the text of exceptions:
+fields with a personal name, such as `phone`, are replaced, and everything that looks like a phone number is masked.
 """
 
 import logging
@@ -36,7 +36,7 @@ def _mask_everything(_: WrappedLogger, __: str, fields: EventDict) -> EventDict:
 
 
 def configure(process: str, level: str = "INFO") -> None:
-    """Once per process. Other libraries' records go the same way as ours."""
+    """Call once per process. Records of other libraries are formatted and masked like ours."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

@@ -1,4 +1,4 @@
-"""Runs a service's Alembic migrations, one runner at a time: with several replicas starting at once, the others wait."""
+"""Runs a service's Alembic migrations. An advisory lock lets one runner in at a time; replicas that start together wait."""
 
 from datetime import UTC, datetime
 from typing import Any

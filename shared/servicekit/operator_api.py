@@ -1,5 +1,6 @@
-"""Routes for the people who run a service: see and move its outbox, replay, look up claims, forget. They need the operations
-token. What may be long is done in batches: a call handles one and says whether, or where, to go on.
+"""Routes for operators: inspect and change the outbox, replay events, look up claims, run the retention.
+
+All of them need the operations token. Long work is done in batches: each call handles one and returns where the next begins.
 """
 
 import hmac
@@ -20,7 +21,7 @@ from messaging import claims, outbox, outbox_admin
 from messaging.claims import ClaimCounts, ClaimRow
 from messaging.outbox import OutboxCounts, OutboxRow
 from messaging.outbox_admin import Batch, ParkedGroup, Replays
-from messaging.retention import Report, Retention
+from messaging.retention import Retention, RetentionReport
 from messaging.unit_of_work import UnitsOfWork
 from servicekit.problems import Problem
 from servicekit.web import Items
@@ -35,7 +36,7 @@ Word = Annotated[str, msgspec.Meta(max_length=500, pattern=r"^[^\x00]*$")]
 
 
 class Parked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which parked rows: of a type, with a text in their reason, or all; from which position on."""
+    """Selects parked rows: of a type, with a text in their reason, or all; after a position."""
 
     type: Word | None = None
     reason: Word | None = None
@@ -44,7 +45,7 @@ class Parked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which published events, and whether only to say which; from which position on."""
+    """Selects published events. With `dry_run` they are only listed."""
 
     since: Moment | None = None
     until: Moment | None = None
@@ -74,7 +75,7 @@ class OutboxOperations(Controller):
     path = "/operations/outbox"
     tags = ("operations",)
 
-    @get(summary="Outbox rows, oldest first, without their payloads")
+    @get(summary="List outbox rows, oldest first, without their payloads.")
     async def list_rows(
         self,
         units_of_work: NamedDependency[UnitsOfWork],
@@ -96,41 +97,41 @@ class OutboxOperations(Controller):
                 )
             )
 
-    @post("/{event_id:uuid}/retry", status_code=200, summary="Try a row again at once")
+    @post("/{event_id:uuid}/retry", status_code=200, summary="Retry a pending row at once.")
     async def retry(self, units_of_work: NamedDependency[UnitsOfWork], event_id: FromPath[UUID]) -> OutboxRow:
         async with units_of_work() as uow:
             return _found(await outbox_admin.retry(uow.session, event_id), event_id)
 
-    @post("/{event_id:uuid}/discard", status_code=200, summary="Give a row up for good")
+    @post("/{event_id:uuid}/discard", status_code=200, summary="Discard a pending row for good.")
     async def discard(self, units_of_work: NamedDependency[UnitsOfWork], event_id: FromPath[UUID]) -> OutboxRow:
         async with units_of_work() as uow:
             return _found(await outbox_admin.discard(uow.session, event_id), event_id)
 
-    @get("/parked", summary="Parked rows by type and reason, the largest group first")
+    @get("/parked", summary="List parked rows by type and reason, the largest group first.")
     async def list_groups(self, units_of_work: NamedDependency[UnitsOfWork]) -> Items[ParkedGroup]:
         async with units_of_work() as uow:
             return Items(await outbox_admin.parked_groups(uow.session))
 
-    @post("/parked/retry", status_code=200, summary="Try a group of parked rows again, one batch a call")
+    @post("/parked/retry", status_code=200, summary="Retry a group of parked rows, one batch per call.")
     async def retry_parked(self, units_of_work: NamedDependency[UnitsOfWork], data: JSONBody[Parked]) -> Batch:
-        return await _settle_parked(units_of_work, data, discard=False)
+        return await _change_parked(units_of_work, data, discard=False)
 
-    @post("/parked/discard", status_code=200, summary="Give a group of parked rows up for good, one batch a call")
+    @post("/parked/discard", status_code=200, summary="Discard a group of parked rows for good, one batch per call.")
     async def discard_parked(self, units_of_work: NamedDependency[UnitsOfWork], data: JSONBody[Parked]) -> Batch:
-        return await _settle_parked(units_of_work, data, discard=True)
+        return await _change_parked(units_of_work, data, discard=True)
 
-    @post("/replay", status_code=200, summary="Publish events again, one batch a call")
+    @post("/replay", status_code=200, summary="Publish events again, one batch per call.")
     async def replay(
         self,
         units_of_work: NamedDependency[UnitsOfWork],
         retention: NamedDependency[Retention],
         data: JSONBody[Replay],
     ) -> Batch:
-        """Refused if any of them is older than the replay horizon: its claim may be forgotten, and then it would have its
+        """Refused if one of the events is older than the replay horizon: its claim may be deleted, and then it would have its
         effect a second time.
         """
         if not (data.since or data.until or data.ordering_key or data.type):
-            raise Problem(400, "replay-of-everything", "Say which events: since, until, ordering_key or type.")
+            raise Problem(400, "replay-of-everything", "Select the events: pass since, until, ordering_key or type.")
         wanted = outbox_admin.published(
             since=data.since, until=data.until, ordering_key=data.ordering_key, type=data.type
         )
@@ -140,15 +141,15 @@ class OutboxOperations(Controller):
                 raise Problem(
                     409,
                     "beyond-the-replay-horizon",
-                    f"Some of these events are older than {retention.replay_horizon.days} days. Whether they had their "
-                    f"effect may be forgotten, so they must not be replayed.",
+                    f"Some of these events are older than the replay horizon of {retention.replay_horizon.days} days. "
+                    f"Their claims may be deleted, so a replay could repeat their effect. Choose a later `since`.",
                     oldest=oldest.isoformat(timespec="seconds"),
                 )
             return await outbox_admin.replay(
                 uow.session, wanted, dry_run=data.dry_run, after=data.after, limit=data.limit
             )
 
-    @get("/replay", summary="How many replayed events are still to be published again")
+    @get("/replay", summary="Count the replayed events that are not published again yet.")
     async def show_replays(self, units_of_work: NamedDependency[UnitsOfWork]) -> Replays:
         async with units_of_work() as uow:
             return await outbox_admin.replays(uow.session)
@@ -158,42 +159,47 @@ class ClaimOperations(Controller):
     path = "/operations/claims"
     tags = ("operations",)
 
-    @get(summary="Which of these events were claimed, by which consumer, and when")
+    @get(summary="List the claims of events: by which consumer, and when.")
     async def list_claims(
         self, units_of_work: NamedDependency[UnitsOfWork], event_id: FromQuery[list[UUID]]
     ) -> Items[ClaimRow]:
         async with units_of_work() as uow:
             return Items(await claims.rows(uow.session, event_id))
 
-    @post("/discard", status_code=200, summary="Give events up for a consumer; says which were not done already")
+    @post("/discard", status_code=200, summary="Discard events for a consumer. Returns those that were not completed.")
     async def discard_claims(self, units_of_work: NamedDependency[UnitsOfWork], data: JSONBody[GivenUp]) -> Items[UUID]:
         async with units_of_work() as uow:
             return Items(await claims.discard(uow.session, data.consumer, data.event_ids))
 
 
-@post("/operations/retention", status_code=200, summary="Forget a slice of what is old", tags=["operations"])
-async def forget(retention: NamedDependency[Retention]) -> Report:
+@post(
+    "/operations/retention",
+    status_code=200,
+    summary="Delete a slice of old claims and outbox rows.",
+    tags=["operations"],
+)
+async def forget(retention: NamedDependency[Retention]) -> RetentionReport:
     return await retention.run_once(datetime.now(UTC), batches=SLICE)
 
 
 class Pipeline(msgspec.Struct, frozen=True):
-    """`topics` are the events that were recorded, by topic: who consumes which is known to the topology alone."""
+    """`topics` counts the recorded events by topic. The topology knows which consumer takes which topic."""
 
     outbox: OutboxCounts
     topics: dict[str, int]
     claims: ClaimCounts
 
 
-@get("/operations/pipeline", summary="How much is where: outbox and claims, counted", tags=["operations"])
+@get("/operations/pipeline", summary="Count the rows of the outbox and the claims.", tags=["operations"])
 async def show_pipeline(units_of_work: NamedDependency[UnitsOfWork]) -> Pipeline:
     async with units_of_work() as uow:
         session = uow.session
         return Pipeline(await outbox.counts(session), await outbox.count_topics(session), await claims.counts(session))
 
 
-async def _settle_parked(units_of_work: UnitsOfWork, data: Parked, *, discard: bool) -> Batch:
+async def _change_parked(units_of_work: UnitsOfWork, data: Parked, *, discard: bool) -> Batch:
     async with units_of_work() as uow:
-        return await outbox_admin.settle_parked(
+        return await outbox_admin.change_parked(
             uow.session, discard=discard, type=data.type, reason=data.reason, after=data.after, limit=data.limit
         )
 

@@ -25,7 +25,7 @@ PROBLEM_STATUSES = (400, 401, 403, 404, 409, 412, 413, 422, 429, 503)
 
 
 class Problem(ProblemDetailsException):
-    """`name` is stable and ends the problem's type; `detail` is a sentence for a person, without personal data."""
+    """`name` is stable and ends the problem's type. `detail` is a sentence for people, without personal data."""
 
     def __init__(
         self, status: int, name: str, detail: str, headers: Mapping[str, str] | None = None, **facts: Any
@@ -83,7 +83,7 @@ def _from_bug(error: Exception) -> ProblemDetailsException:
 
 
 def document_problems(app: Litestar) -> None:
-    """Every route may answer with a problem; the schema says so once for all, in the media type that is really sent."""
+    """Add the problem answers to every route of the schema, with the media type that is really sent."""
     text, number = Schema(type=OpenAPIType.STRING), Schema(type=OpenAPIType.INTEGER)
     problem = Schema(
         type=OpenAPIType.OBJECT,

@@ -1,7 +1,7 @@
-"""The frame of every long-running process: logs, settings errors, signals, heartbeat, and a bounded, orderly stop.
+"""Runs every long-running process: logs, settings errors, signals, heartbeat, and a graceful stop with a time limit.
 
-When asked to stop, a process finishes what it holds. What takes longer than `STOP_SECONDS` (a bus that hangs, a database that
-is away) is cancelled, which rolls it back: others find it as if it had never been begun.
+On SIGTERM a process finishes the work in progress. Work that takes longer than `STOP_SECONDS` (a bus that hangs, an unreachable
+database) is cancelled and rolled back, so that another process can take it.
 
 Environment: HEARTBEAT_FILE, touched every 2 s while the event loop turns; unset means no heartbeat.
 Exit codes: 0 stopped as asked; 1 crashed; 64 no such role (EX_USAGE); 78 the settings are wrong (EX_CONFIG).
@@ -24,13 +24,13 @@ from servicekit.logs import configure
 log = get_logger()
 
 HEARTBEAT_SECONDS = 2.0
-STOP_SECONDS = 9.0  # whoever asks us to stop waits ten, or a little longer, before it kills us
+STOP_SECONDS = 9.0  # the supervisor and Cloud Run send SIGKILL after ten
 
 Main = Callable[[asyncio.Event], Awaitable[None]]
 
 
 def run_role(service: str, roles: Mapping[str, Main]) -> None:
-    """`python -m <service> <role>`: every process of a service, each alone."""
+    """Run the process that the command line names: `python -m <service> <role>`."""
     role = " ".join(sys.argv[1:])
     if role not in roles:
         sys.stderr.write(f"usage: python -m {service} {{{'|'.join(roles)}}}\n")
@@ -39,7 +39,7 @@ def run_role(service: str, roles: Mapping[str, Main]) -> None:
 
 
 def run(process: str, main: Main) -> None:
-    """Runs `main(stop)` until it returns. SIGTERM and SIGINT set `stop`; `main` finishes what it holds and returns."""
+    """Run `main(stop)` until it returns. SIGTERM and SIGINT set `stop`; `main` then finishes its work and returns."""
     configure(process, os.environ.get("LOG_LEVEL", "INFO"))
     try:
         asyncio.run(_supervised(main))
@@ -77,7 +77,7 @@ async def _heartbeat() -> None:
 
 
 async def until_ready(what: str, check: Callable[[], Awaitable[None]], stop: asyncio.Event) -> bool:
-    """Waits, calmly, until a dependency answers. False if we were asked to stop first."""
+    """Wait until a dependency answers, with growing pauses. False if `stop` is set first."""
     backoff = Backoff(base=0.2, cap=3.0)
     while not stop.is_set():
         try:

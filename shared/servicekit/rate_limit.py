@@ -1,8 +1,8 @@
-"""How often somebody may do something, counted in PostgreSQL: one limit, however many processes serve.
+"""A rate limit per caller, counted in PostgreSQL, so that it holds across all processes of a service.
 
-Windows are fixed: the first request opens one, and when it ends the next request opens another. Across the border between two
-windows somebody may therefore do twice as much as in one; for keeping a service up that is good enough, and it costs one
-statement and one row per caller.
+Windows are fixed: the first request opens one, and the first request after its end opens another. Across the border between two
+windows a caller may therefore make twice the limit of requests. That protects the service well enough, and costs one statement
+and one row per caller.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 MINUTE = timedelta(minutes=1)
 
-# The row lock makes concurrent requests count one after the other, so none of them sees the same number.
+# The row lock serialises concurrent requests of a caller, so that no two of them see the same count.
 _COUNT = text("""
     INSERT INTO rate_limit (who, count, ends_at) VALUES (:who, 1, now() + :window)
     ON CONFLICT (who) DO UPDATE SET
@@ -22,8 +22,8 @@ _COUNT = text("""
     RETURNING count AS used, ends_at - now() AS ends_in
 """)
 
-# A few with every new window: the table stays as large as a minute's callers, and nobody has to sweep it. After the count, and
-# never waiting for a row, so that two requests cannot wait for each other.
+# Deletes a few ended windows with every new one, so that the table stays as large as a minute's callers. It runs after the count
+# and skips locked rows, so that two requests cannot deadlock.
 _FORGET_ENDED = text("""
     DELETE FROM rate_limit WHERE who IN (
         SELECT who FROM rate_limit WHERE ends_at < now() LIMIT 10 FOR UPDATE SKIP LOCKED)
@@ -32,7 +32,7 @@ _FORGET_ENDED = text("""
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """`remaining` is what the caller has left in the window that ends in `ends_in`. Not `allowed`: it had nothing left."""
+    """`remaining` requests are left in the window that ends in `ends_in`. `allowed` is False once the limit is used up."""
 
     allowed: bool
     remaining: int
@@ -44,7 +44,7 @@ class RateLimit:
         self.limit, self._engine, self._window = limit, engine, window
 
     async def use(self, who: str) -> Used:
-        """Counts one request. In a transaction of its own: what is refused or rolled back later has been tried as well."""
+        """Count one request, in a transaction of its own: a request that is refused or rolled back later counts as well."""
         async with self._engine.begin() as connection:
             row = (await connection.execute(_COUNT, {"who": who, "window": self._window})).one()
             if row.used == 1:

@@ -1,7 +1,7 @@
-"""Reads settings from the environment, all at once, so that a person sees everything that is wrong in one message.
+"""Reads settings from the environment and reports all invalid ones in one message.
 
-Development defaults exist only in local mode (`FERN_MODE=local`). Everywhere else a setting that is missing, or that still has
-a development value, stops the process before it does anything.
+Development defaults exist only in local mode (`FERN_MODE=local`). Elsewhere a missing setting, or a secret with its development
+value, keeps the process from starting.
 """
 
 from collections.abc import Callable, Mapping

@@ -42,7 +42,7 @@ def _tracing(app: ASGIApp) -> ASGIApp:
 
 
 async def _harden(message: Message, _: Scope) -> None:
-    """Headers for answers that hold personal data: kept by nobody, framed by nobody, taken for nothing but what they are."""
+    """Answers hold personal data: forbid caching, framing and guessing of content types."""
     if message["type"] == "http.response.start":
         headers = MutableScopeHeaders.from_message(message)
         headers["X-Content-Type-Options"] = "nosniff"
@@ -52,11 +52,11 @@ async def _harden(message: Message, _: Scope) -> None:
 
 
 def _health(ready: Callable[[], Awaitable[None]]) -> list[ControllerRouterHandler]:
-    @get("/health/live", summary="The process runs", tags=["health"])
+    @get("/health/live", summary="Tell whether the process runs.", tags=["health"])
     async def live() -> dict[str, str]:
         return {"status": "live"}
 
-    @get("/health/ready", summary="The process can serve: its database answers", tags=["health"])
+    @get("/health/ready", summary="Tell whether the process can serve: its database answers.", tags=["health"])
     async def is_ready() -> dict[str, str]:
         try:
             async with asyncio.timeout(3):
@@ -80,7 +80,7 @@ def create_app(
     lifespan: Callable[[Litestar], AsyncGenerator[None, None]],
     cors_origins: Sequence[str] = (),
 ) -> Litestar:
-    """Pages of other origins may call us only if they are named in `cors_origins`."""
+    """Pages of other origins may call the API only if they are listed in `cors_origins`."""
     app = Litestar(
         route_handlers=[*routes, *_health(ready)],
         dependencies=dict(dependencies),
@@ -99,9 +99,9 @@ def create_app(
 
 
 async def serve(app: Litestar, *, host: str, port: int, stop: asyncio.Event) -> None:
-    """Until `stop`; requests under way are finished, for five seconds at most.
+    """Serve until `stop`, then finish the current requests within five seconds.
 
-    Answers that have no end must watch `app.state.stopping`: the lifespan ends only after the last answer has.
+    An endless answer must watch `app.state.stopping`: the lifespan ends only after the last answer.
     """
     config = uvicorn.Config(
         app, host=host, port=port, log_config=None, timeout_graceful_shutdown=5, server_header=False

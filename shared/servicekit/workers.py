@@ -1,4 +1,4 @@
-"""What the worker processes of all services have in common: a relay that also keeps house, and a consumer."""
+"""The worker processes that every service has: a relay, which also runs the retention, and a consumer."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from messaging.database import create_engine, ping
 from messaging.pubsub import PubSub
 from messaging.receiver import Receiver
 from messaging.relay import CHANNEL, Relay
-from messaging.retention import Memory, Retention
+from messaging.retention import Retention, RetentionSettings
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 from messaging.wakeups import Listener, Waker
 from servicekit.process import until_ready
@@ -20,8 +20,8 @@ from servicekit.process import until_ready
 log = get_logger()
 
 
-class RelaySettings(Memory, Protocol):
-    """What every service's settings have for its relay."""
+class RelaySettings(RetentionSettings, Protocol):
+    """The part of a service's settings that its relay reads."""
 
     @property
     def database_url(self) -> str: ...
@@ -63,7 +63,7 @@ async def run_consumer(
 ) -> None:
     """`create` gets the units of work, the bus, and a function that wakes the process listening on the channel `wakes`.
 
-    With `drain` it handles what is there and ends, for scheduled jobs; otherwise it runs until `stop`.
+    With `drain` it handles the waiting messages and returns, for scheduled jobs; otherwise it runs until `stop`.
     """
     engine = create_engine(database_url, process=name)
     bus = PubSub(project_id)

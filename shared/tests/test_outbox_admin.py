@@ -74,7 +74,7 @@ async def test_parked_rows_are_seen_and_freed_by_the_group_in_batches(
     while not batches or batches[-1].next:
         async with labour_units() as uow:
             wanted: dict[str, Any] = {"type": Happened.type, "reason": "NEVER", "after": after, "limit": 2}
-            batches.append(await outbox_admin.settle_parked(uow.session, discard=False, **wanted))
+            batches.append(await outbox_admin.change_parked(uow.session, discard=False, **wanted))
         after = batches[-1].next or 0
     done = await Relay(labour_engine, bus, lanes=64).run_once()
 

@@ -248,7 +248,7 @@ async def test_what_is_older_than_the_replay_horizon_is_not_replayed_and_the_ans
     taken = await replay(type=Happened.type, since=refused.json()["oldest"])
 
     assert (refused.status_code, refused.json()["type"]) == (409, "urn:fernlabour:problem:beyond-the-replay-horizon")
-    assert "older than 30 days" in refused.json()["detail"]
+    assert "the replay horizon of 30 days" in refused.json()["detail"]
     assert len(taken.json()["items"]) == 1
     assert (await replay()).status_code == 400
 
