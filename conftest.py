@@ -109,14 +109,14 @@ async def notification_url(postgres: TemporaryServer) -> str:
 
 @pytest.fixture
 async def labour_engine(labour_url: str) -> AsyncIterator[AsyncEngine]:
-    engine = create_engine(labour_url, process="test", pool_size=40)
+    engine = create_engine(labour_url, process="test", pool_size=40, connect_timeout=60)
     yield engine
     await engine.dispose()
 
 
 @pytest.fixture
 async def notification_engine(notification_url: str) -> AsyncIterator[AsyncEngine]:
-    engine = create_engine(notification_url, process="test", pool_size=40)
+    engine = create_engine(notification_url, process="test", pool_size=40, connect_timeout=60)
     yield engine
     await engine.dispose()
 

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 _TRANSIENT = ("08", "57P", "53300", "40", "55P03")
 
 
-def create_engine(url: str, *, process: str, pool_size: int = 10) -> AsyncEngine:
+def create_engine(url: str, *, process: str, pool_size: int = 10, connect_timeout: float = 5.0) -> AsyncEngine:
     """READ COMMITTED. Error texts leave out parameters, which hold names and phone numbers.
 
     `idle_in_transaction_session_timeout` frees the locks of a process that hangs without dying.
@@ -24,7 +24,7 @@ def create_engine(url: str, *, process: str, pool_size: int = 10) -> AsyncEngine
         max_overflow=0,
         pool_pre_ping=False,
         connect_args={
-            "timeout": 5,
+            "timeout": connect_timeout,
             "server_settings": {"application_name": process, "idle_in_transaction_session_timeout": "60s"},
         },
     )
