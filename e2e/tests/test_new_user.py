@@ -58,11 +58,3 @@ def test_every_command_in_the_readme_does_what_it_says(fern: Fern) -> None:
     assert done.stdout.count("4 texts, each exactly once") == 2  # make demo, and again while things are broken
     assert "nothing is parked" in done.stdout
     assert "clean: every event and every text is accounted for" in done.stdout
-
-
-def test_every_make_target_and_file_the_readme_names_exists() -> None:
-    targets = set(re.findall(r"^([a-z]+):.*## ", (PROJECT_ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    assert set(re.findall(r"`make ([a-z]+)`", README)) <= targets
-
-    links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
-    assert [link for link in links if not (PROJECT_ROOT / link).exists()] == []
