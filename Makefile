@@ -1,18 +1,22 @@
 # `make` lists what there is. Works with GNU make 3.81 (macOS) and later.
 
-VENV  := .venv
-BIN   := $(VENV)/bin
-STAMP := $(VENV)/.installed
+VENV := .venv
+BIN  := $(VENV)/bin
+# Running needs less than developing: each has its lock, and its stamp in the same environment.
+RUN  := $(VENV)/.installed
+DEV  := $(VENV)/.installed-dev
 # Passed on to the command: make logs ARGS="-f labour-api", make up ARGS=--embedded, make reset ARGS=--yes
-ARGS  ?=
+ARGS ?=
 
-OURS        := shared services/labour services/notification infra/pubsub_emulator infra/sms_sandbox infra/fern
+PROJECTS    := $(wildcard shared/pyproject.toml services/*/pyproject.toml infra/*/pyproject.toml)
+OURS        := $(PROJECTS:%/pyproject.toml=%)
 SOURCES     := shared services infra/fern e2e
-SHOW_PIP    := awk -v live="$$([ -t 2 ] && echo yes)" -f infra/install-progress.awk
-LOCKS       := requirements.lock services/labour/requirements.lock services/notification/requirements.lock \
-	infra/docker/requirements.lock
-COMPILE     := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate \
-	$(foreach name,shared labour notification infra pubsub-emulator sms-sandbox,--no-emit-package fern-$(name))
+SHOW_PIP    := tee $(VENV)/install.log | awk -v live="$$([ -t 2 ] && echo yes)" -f infra/install-progress.awk
+PIP         := $(BIN)/python -m pip install --disable-pip-version-check --no-input
+COMPILE      = $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate \
+	$(foreach name,$(shell sed -n 's/^name = "\(.*\)"/\1/p' $(PROJECTS)),--no-emit-package $(name))
+IMAGES      := services/labour/requirements.lock services/notification/requirements.lock infra/docker/requirements.lock
+LOCKS       := requirements.lock requirements-dev.lock $(IMAGES)
 CANDIDATES  := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11
 
 .DEFAULT_GOAL := help
@@ -21,43 +25,43 @@ CANDIDATES  := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: $(STAMP) ## start everything, wait until it is healthy, say where it is
+up: $(RUN) ## start everything, wait until it is healthy, say where it is
 	@$(BIN)/fern up $(ARGS)
 
-demo: $(STAMP) ## play one labour and watch every hop to the phones
+demo: $(RUN) ## play one labour and watch every hop to the phones
 	@$(BIN)/fern demo $(ARGS)
 
-status: $(STAMP) ## every process: state, pid, uptime, restarts, health
+status: $(RUN) ## every process: state, pid, uptime, restarts, health
 	@$(BIN)/fern status $(ARGS)
 
-logs: $(STAMP) ## the end of every log; ARGS="-f labour-api" follows one
+logs: $(RUN) ## the end of every log; ARGS="-f labour-api" follows one
 	@$(BIN)/fern logs $(ARGS)
 
-doctor: $(STAMP) ## look for what would keep the system from starting
+doctor: $(RUN) ## look for what would keep the system from starting
 	@$(BIN)/fern doctor $(ARGS)
 
-down: $(STAMP) ## stop everything, keep the data
+down: $(RUN) ## stop everything, keep the data
 	@$(BIN)/fern down $(ARGS)
 
-reset: $(STAMP) ## stop everything and delete the data; ARGS=--yes does not ask
+reset: $(RUN) ## stop everything and delete the data; ARGS=--yes does not ask
 	@$(BIN)/fern reset $(ARGS)
 
-audit: $(STAMP) ## account for every event of the running system
+audit: $(RUN) ## account for every event of the running system
 	@$(BIN)/fern audit $(ARGS)
 
-chaos: $(STAMP) ## break everything under load for two minutes, then account for every message; ARGS="--seconds 600 --seed 7"
+chaos: $(RUN) ## break everything under load for two minutes, then account for every message; ARGS="--seconds 600 --seed 7"
 	@$(BIN)/fern chaos $(ARGS)
 
-museum: $(STAMP) ## put historical mistakes back in, and see each of them caught
+museum: $(DEV) ## put historical mistakes back in, and see each of them caught
 	@$(BIN)/fern museum $(ARGS)
 
-quest: $(STAMP) ## the designs from naive to ours against the same faults; writes the chart into docs/
+quest: $(DEV) ## the designs from naive to ours against the same faults; writes the chart into docs/
 	@$(BIN)/fern quest $(ARGS)
 
 test: check ## lint, types, import arrows and all tests
 	$(BIN)/pytest -n 2 $(ARGS)
 
-check: $(STAMP) ## lint, types and import arrows only
+check: $(DEV) ## lint, types and import arrows only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(SOURCES)
@@ -65,20 +69,21 @@ check: $(STAMP) ## lint, types and import arrows only
 	$(BIN)/mypy infra/sms_sandbox
 	$(BIN)/lint-imports
 
-fmt: $(STAMP) ## format and fix what can be fixed
+fmt: $(DEV) ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: $(STAMP) ## resolve the dependencies anew, with hashes; the images get what they need of the same versions
-	$(COMPILE) --group dev pyproject.toml -o requirements.lock
+lock: $(DEV) ## resolve the dependencies again, with hashes; every lock has the same versions
+	$(COMPILE) --group build pyproject.toml -o requirements.lock
+	$(COMPILE) -c requirements.lock --group dev pyproject.toml -o requirements-dev.lock
 	$(COMPILE) -c requirements.lock services/labour/pyproject.toml -o services/labour/requirements.lock
 	$(COMPILE) -c requirements.lock services/notification/pyproject.toml -o services/notification/requirements.lock
 	$(COMPILE) -c requirements.lock infra/fern/pyproject.toml -o infra/docker/requirements.lock
-	@! grep -n '://' $(LOCKS) || { echo "error: a lock names a place; it must work with any index" >&2; exit 1; }
+	@! grep -n '://' $(LOCKS) || { echo "error: a lock contains a URL; it must work with any package index" >&2; exit 1; }
 
-install: $(STAMP) ## install into .venv what the lock says; the other targets do it by themselves
+install: $(DEV) ## install everything for development into .venv; the other targets install what they need by themselves
 
-$(STAMP): requirements.lock $(OURS:%=%/pyproject.toml)
+$(RUN): requirements.lock $(PROJECTS)
 	@python=; for candidate in $(CANDIDATES); do \
 		if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 			python=$$candidate; break; fi; done; \
@@ -89,8 +94,11 @@ $(STAMP): requirements.lock $(OURS:%=%/pyproject.toml)
 		rm -rf $(VENV); echo "error: $$python cannot make a virtual environment." >&2; \
 		echo "try:   sudo apt install python3-venv" >&2; exit 1; }
 	@echo "installing the locked dependencies"
-	@{ $(BIN)/python -m pip install --disable-pip-version-check --no-input --progress-bar off \
-		--require-hashes -r requirements.lock 2>&1 || echo "pip failed"; } | tee $(VENV)/install.log | $(SHOW_PIP)
-	@{ $(BIN)/python -m pip install --disable-pip-version-check --no-input --quiet \
-		--no-deps --no-build-isolation $(OURS:%=-e %) 2>&1 || echo "pip failed"; } | tee $(VENV)/install.log | $(SHOW_PIP)
-	@touch $(STAMP)
+	@{ $(PIP) --progress-bar off --require-hashes -r requirements.lock 2>&1 || echo "pip failed"; } | $(SHOW_PIP)
+	@{ $(PIP) --quiet --no-deps --no-build-isolation $(OURS:%=-e %) 2>&1 || echo "pip failed"; } | $(SHOW_PIP)
+	@touch $(RUN)
+
+$(DEV): $(RUN) requirements-dev.lock
+	@echo "installing the development tools"
+	@{ $(PIP) --progress-bar off --require-hashes -r requirements-dev.lock 2>&1 || echo "pip failed"; } | $(SHOW_PIP)
+	@touch $(DEV)
