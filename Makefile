@@ -17,7 +17,6 @@ COMPILE      = $(BIN)/uv pip compile --quiet --universal --generate-hashes --pyt
 	$(foreach name,$(shell sed -n 's/^name = "\(.*\)"/\1/p' $(PROJECTS)),--no-emit-package $(name))
 IMAGES      := services/labour/requirements.lock services/notification/requirements.lock infra/docker/requirements.lock
 LOCKS       := requirements.lock requirements-dev.lock $(IMAGES)
-CANDIDATES  := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11
 
 .DEFAULT_GOAL := help
 .PHONY: help install up demo down reset status logs doctor audit chaos museum quest test check fmt lock
@@ -84,15 +83,12 @@ lock: $(DEV) ## resolve the dependencies again, with hashes; every lock has the 
 install: $(DEV) ## install everything for development into .venv; the other targets install what they need by themselves
 
 $(RUN): requirements.lock $(PROJECTS)
-	@python=; for candidate in $(CANDIDATES); do \
-		if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
-			python=$$candidate; break; fi; done; \
-	if [ -z "$$python" ]; then \
-		echo "error: no Python >= 3.11 found (tried: $(CANDIDATES))." >&2; \
-		echo "try:   make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 12; fi; \
-	[ -x $(BIN)/python ] || { echo "making $(VENV) with $$("$$python" --version)"; "$$python" -m venv $(VENV); } || { \
-		rm -rf $(VENV); echo "error: $$python cannot make a virtual environment." >&2; \
-		echo "try:   sudo apt install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -c pass 2>/dev/null || { \
+		python=$$(sh infra/choose-python.sh "$(PYTHON)" "make $(MAKECMDGOALS)") || exit $$?; \
+		echo "making $(VENV) with $$("$$python" --version)"; \
+		"$$python" -m venv --clear $(VENV) || { \
+			rm -rf $(VENV); echo "error: $$python cannot make a virtual environment." >&2; \
+			echo "try:   sudo apt install python3-venv" >&2; exit 1; }; }
 	@echo "installing the locked dependencies"
 	@{ $(PIP) --progress-bar off --require-hashes -r requirements.lock 2>&1 || echo "pip failed"; } | $(SHOW_PIP)
 	@{ $(PIP) --quiet --no-deps --no-build-isolation $(OURS:%=-e %) 2>&1 || echo "pip failed"; } | $(SHOW_PIP)

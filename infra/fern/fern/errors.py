@@ -3,7 +3,7 @@
 FernError                    1  anything below, and a demo whose texts do not add up
 ├── PortTaken               10  another program listens where one of ours should
 ├── DockerSilent            11  the Docker engine accepts connections but does not answer
-├── PythonTooOld            12  (the Makefile checks too, before there is any Python of ours to run)
+├── PythonUnsupported       12  too old or too new (`make` checks this too, before it makes .venv)
 ├── DiskFull                13
 ├── StaleProcess            14  processes from last time run on without their supervisor
 ├── NeverHealthy            15  a process started but did not become healthy in time
@@ -56,7 +56,7 @@ class DockerSilent(FernError):
     exit_code = 11
 
 
-class PythonTooOld(FernError):
+class PythonUnsupported(FernError):
     exit_code = 12
 
 

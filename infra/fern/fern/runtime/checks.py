@@ -8,20 +8,20 @@ from pathlib import Path
 
 import psutil
 
-from fern.errors import DiskFull, PortTaken, PythonTooOld, StaleProcess
+from fern.errors import DiskFull, PortTaken, PythonUnsupported, StaleProcess
 from fern.runtime import postgres
 from fern.runtime.supervisor import Supervisor
 from fern.settings import PORTS, Settings
 
-OLDEST_PYTHON = (3, 11)
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)  # the newest that the embedded PostgreSQL has a wheel for
 
 
 def check_python() -> str:
     version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < OLDEST_PYTHON:
-        raise PythonTooOld(
-            f"this is Python {version} ({sys.executable}); at least 3.11 is needed.",
-            command="rm -rf .venv && make up PYTHON=python3.11",
+    if not OLDEST_PYTHON <= sys.version_info[:2] <= NEWEST_PYTHON:
+        raise PythonUnsupported(
+            f"{sys.executable} is Python {version}. Python 3.11 to 3.14 are supported.",
+            command="rm -rf .venv && make up PYTHON=/path/to/python3.14",
         )
     return f"{version} ({sys.executable})"
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from fern import errors
 from fern.cli import main
-from fern.errors import DiskFull, FernError, PortTaken, PythonTooOld
+from fern.errors import DiskFull, FernError, PortTaken, PythonUnsupported
 from fern.runtime import docker
 from fern.runtime.checks import check_disk, check_ports, check_python
 from fern.runtime.embedded import EmbeddedRuntime
@@ -44,10 +44,13 @@ def test_a_full_disk_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch
         check_disk(settings)
 
 
-def test_an_old_python_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.version_info", (3, 9, 18))
+@pytest.mark.parametrize("version", [(3, 9, 18), (3, 15, 0)])
+def test_a_python_that_is_too_old_or_too_new_is_told(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int, int]
+) -> None:
+    monkeypatch.setattr("sys.version_info", version)
 
-    with pytest.raises(PythonTooOld, match=r"Python 3\.9\.18"):
+    with pytest.raises(PythonUnsupported, match="Python {}.{}.{}".format(*version)):
         check_python()
 
 
