@@ -21,11 +21,10 @@ def pins(lock: str) -> dict[str, str]:
 
 
 def programs() -> set[Path]:
-    """Everything that people run: all of our code but the tests, and of e2e the experiments with what they import from it."""
-    found = set[Path]()
-    waiting = [
-        path for folder in ("shared", "services", "infra", "e2e/experiments") for path in ROOT.glob(f"{folder}/**/*.py")
-    ]
+    """Everything that `make` runs with the running lock: our code without tests, and the experiments with their support."""
+    targets = re.findall(r"^([a-z]+): \$\(RUN\)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    folders = ["shared", "services", "infra", *(f"e2e/experiments/{target}" for target in targets)]
+    found, waiting = set[Path](), [path for folder in folders for path in ROOT.glob(f"{folder}/**/*.py")]
     while waiting:
         path = waiting.pop()
         if path in found or "tests" in path.parts:
