@@ -132,7 +132,7 @@ async def test_books_in_order_add_up(system: System) -> None:
 async def test_a_second_text_for_the_same_message_is_a_duplicate_and_a_foreign_one_is_unexplained(
     system: System,
 ) -> None:
-    phone, body = await system.notification.fetchrow(
+    [(phone, body)] = await system.notification.fetch(
         "SELECT phone, body FROM notification WHERE id = $1", made(TO_ALAN, N)
     )
 

@@ -107,7 +107,7 @@ class PubSub:
         call = self._subscriber.streaming_pull()
         closing = asyncio.create_task(self._keep_open(call, subscription, outstanding, ack_deadline, stop))
         try:
-            while (answer := await call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
+            while (answer := await call.read()) is not grpc.aio.EOF:
                 yield _messages(subscription, answer)
             if (code := await call.code()) is not grpc.StatusCode.OK:
                 raise BusUnavailable(f"{code.name}: {await call.details()}")

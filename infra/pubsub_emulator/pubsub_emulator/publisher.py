@@ -22,7 +22,7 @@ class Publisher:
         self._broker = broker
         self._catalog = broker.catalog
 
-    def handler(self) -> grpc.GenericRpcHandler[Raw, Raw]:
+    def handler(self) -> grpc.GenericRpcHandler:
         return grpc.method_handlers_generic_handler(
             "google.pubsub.v1.Publisher",
             {

@@ -217,7 +217,7 @@ async def _pages(provider: httpx.AsyncClient) -> AsyncIterator[list[dict[str, An
         after = page[-1]["sid"]
 
 
-def _judge_missing(books: Books, row: Mapping[str, Any]) -> None:
+def _judge_missing(books: Books, row: asyncpg.Record) -> None:
     books.account.stages["texts"].due += 1
     what = (
         f"Message {row['id']} went out as {row['sid']}, and the provider has no such text. (Were the phones cleared?)"

@@ -101,7 +101,7 @@ _DISORDER = """
     WHERE aggregate_version <= highest OR published_at < latest OR (published_at IS NOT NULL AND is_held)
 """
 
-Event = Mapping[str, Any]  # a row of _EVENTS
+Event = asyncpg.Record  # a row of _EVENTS
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ async def _judge_claims(books: Books, taker: str, events: Mapping[UUID, Event]) 
     """The events that are claimed and completed. A claim proves that its event was published, marked or not."""
     stage = books.account.stages["claimed"]
     wanted = [event_id for event_id, event in events.items() if taker in books.consumers.get(event["topic"], ())]
-    claims = await books.databases[taker].fetchrow(_CLAIMS, taker, wanted)
+    [claims] = await books.databases[taker].fetch(_CLAIMS, taker, wanted)
     books.account.untaken += sum(not books.consumers.get(event["topic"]) for event in events.values())
     books.account.repeats += claims["repeats"]
     stage.done += claims["completed"]
@@ -263,9 +263,10 @@ async def _judge_ledger(books: Books, events: list[Event], low: UUID, high: UUID
 
 
 async def _judge_told(books: Books, events: list[Event], *_: UUID) -> set[UUID]:
-    news = [{**event, "rank": NEWS_RANKS[event["topic"]]} for event in events]
-    facts = columns(news, "event_id", "notification_id", "rank")
-    untold = await books.databases["labour"].fetch(_NEWS_NOT_TOLD, *facts)
+    ranks = [NEWS_RANKS[event["topic"]] for event in events]
+    untold = await books.databases["labour"].fetch(
+        _NEWS_NOT_TOLD, *columns(events, "event_id", "notification_id"), ranks
+    )
     return _without_effect(books, untold, "This news is claimed, and the Labour service shows older news or none.")
 
 
