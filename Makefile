@@ -19,7 +19,7 @@ IMAGES      := services/labour/requirements.lock services/notification/requireme
 LOCKS       := requirements.lock requirements-dev.lock $(IMAGES)
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo down reset status logs doctor audit chaos museum quest test check fmt lock
+.PHONY: help install up demo down reset status logs doctor audit chaos museum quest test quick check fmt lock
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ quest: $(DEV) ## the designs from naive to ours against the same faults; writes 
 
 test: check ## lint, types, import arrows and all tests
 	$(BIN)/pytest -n 2 $(ARGS)
+
+quick: check ## lint, types, import arrows and the tests that need no running system: under two minutes
+	$(BIN)/pytest -n 2 --quick $(ARGS)
 
 check: $(DEV) ## lint, types and import arrows only
 	$(BIN)/ruff check .

@@ -25,6 +25,8 @@ from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 from pubsub_emulator import google
 from pubsub_emulator import server as embedded
 
+pytest_plugins = ["e2e.support.quick"]
+
 ROOT = Path(__file__).parent
 
 # Tests that share a running system: one process has them all, in this order. All others go by file.

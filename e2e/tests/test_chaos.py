@@ -7,6 +7,8 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from pathlib import Path
 
+import pytest
+
 from e2e.experiments.chaos.schedule import BUS_FAULTS, LEASE, QUARANTINE, SMS_FAULTS, schedule
 from e2e.support.world import TAKEN
 
@@ -15,6 +17,7 @@ PROCESSES = ("pubsub", "sms-sandbox", "labour-api", "labour-api-2", "labour-rela
 MINUTES = 300.0
 
 
+@pytest.mark.system
 def test_whatever_breaks_nothing_is_lost_doubled_out_of_order_or_unexplained() -> None:
     command = [FERN, "chaos", "--seconds", "20", "--seed", "13", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

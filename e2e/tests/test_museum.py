@@ -95,6 +95,7 @@ def test_a_name_that_is_not_there_gets_the_nearest_one_to_copy() -> None:
     assert "no-ordering-across-relays" in ended.output
 
 
+@pytest.mark.system
 def test_the_command_shows_one_exhibit_and_the_score() -> None:
     command = [sys.executable, "-m", "fern", "museum", "mark-before-publish", "--json"]
     ended = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=240)

@@ -121,6 +121,7 @@ def test_the_chart_shows_the_numbers_of_the_page_in_shapes_and_in_words() -> Non
 # The command
 
 
+@pytest.mark.system
 def test_the_command_lists_what_can_go_wrong_through_fern_as_well() -> None:
     command = [sys.executable, "-m", "fern", "quest", "--list", "--json"]
     listed = json.loads(subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, check=True, timeout=60).stdout)

@@ -123,6 +123,7 @@ async def test_a_claim_without_its_months_partition_goes_to_the_default_one(labo
         assert row.scalar_one() == "processed_event_default"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_the_lock_key_is_the_same_in_every_process(hash_seed: str) -> None:
     event_id = UUID("01a1e283-e2c1-72f9-a4d3-469915e434d8")

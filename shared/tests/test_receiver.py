@@ -158,6 +158,7 @@ async def test_an_exactly_once_subscription_is_consumed_the_same_way(bus_host: s
     await bus.close()
 
 
+@pytest.mark.system
 async def test_a_stream_that_breaks_is_opened_again(
     tmp_path: Path, project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

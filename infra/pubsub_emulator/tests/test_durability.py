@@ -19,6 +19,8 @@ from pubsub_emulator.store import DATABASE
 
 from .parts import Bus, texts, until
 
+pytestmark = pytest.mark.system
+
 KILLS = 3
 ENOUGH = 1500
 """Messages answered before each kill."""

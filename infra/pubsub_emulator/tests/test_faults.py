@@ -80,6 +80,7 @@ async def test_a_bad_fault_is_a_problem_that_says_what_is_wrong(
     assert await faults.on() == []
 
 
+@pytest.mark.system
 async def test_they_survive_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as first:
         await Faults(first.http_url).set("delay", rate=0.25, seconds=3, topic="labour.begun")

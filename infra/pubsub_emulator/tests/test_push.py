@@ -96,6 +96,7 @@ async def test_a_failure_is_tried_again_and_any_documented_success_is_an_ack(our
     assert endpoint.texts == ["stubborn"] * 3 + ["easy"]
 
 
+@pytest.mark.system
 async def test_the_token_is_verified_with_the_emulators_own_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -204,6 +204,7 @@ async def test_a_list_that_cannot_be_understood_is_refused(api: httpx.AsyncClien
         assert (response.status_code, response.json()["code"]) == (400, 20001), query
 
 
+@pytest.mark.system
 async def test_only_the_configured_token_is_accepted(tmp_path: Path) -> None:
     async with running(tmp_path, auth_token="right") as sms:
         async with twilio_client(sms.url, token="right") as client:

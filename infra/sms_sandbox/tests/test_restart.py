@@ -19,6 +19,8 @@ from sms_sandbox.sandbox import Sandbox, Settings
 
 from .parts import PHONE, SENDER, Client, Receiver, TwilioRestException, eventually, eventually_answered, twilio_client
 
+pytestmark = pytest.mark.system
+
 FERN = Path(sys.executable).parent / "fern"
 
 

@@ -21,6 +21,8 @@ from sms_sandbox import Address, running
 
 from .sms_parts import NOWHERE, PHONE, TOKEN, client, http, raw_provider, read_request, saying
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 async def sms(tmp_path: Path) -> AsyncIterator[Address]:

@@ -198,6 +198,7 @@ async def test_a_callback_settles_a_doubt_before_anybody_asks(
 # Nobody listens without a secret
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("role", ["api", "dispatcher"])
 def test_no_process_starts_with_an_empty_auth_token_outside_local_mode(role: str) -> None:
     environment = {
