@@ -102,3 +102,11 @@ def test_every_decision_record_has_the_next_number_a_date_a_status_and_its_row_i
     index = (DECISIONS / "README.md").read_text().splitlines()
     assert [line for line in index if re.match(r"\| \d", line)] == rows
     assert {path.name for path in DECISIONS.glob("*.md")} == {"README.md", *(path.name for path in RECORDS)}
+
+
+def test_every_fault_point_in_the_code_is_in_the_table_of_crash_points() -> None:
+    code = "".join(path.read_text() for folder in ("shared", "services") for path in (ROOT / folder).rglob("*.py"))
+    points = re.findall(r"^[A-Z_]+ = FaultPoint\(\s*\"([^\"]+)\"", code, flags=re.MULTILINE)
+    table = re.findall(r"^\| `([a-z_.]+)` \|", (ROOT / "docs" / "crash-points.md").read_text(), flags=re.MULTILINE)
+
+    assert sorted(points) == sorted(table)
