@@ -15,7 +15,7 @@ from grpc import StatusCode
 
 from pubsub_emulator import sql
 from pubsub_emulator.catalog import Catalog, Topic, now
-from pubsub_emulator.errors import Refused
+from pubsub_emulator.errors import CallRefused
 from pubsub_emulator.faults import Fault, Faults
 from pubsub_emulator.message import Batch, Delivery, Message
 from pubsub_emulator.policy import seconds
@@ -36,7 +36,7 @@ class Broker:
         self._running: set[asyncio.Task[None]] = set()
         self._load_backlog()
         last = max((row[0] or 0 for row in store.rows("SELECT max(last) FROM batch")), default=0)
-        # Messages that nobody held left no trace of their ids, so a new process starts from the clock.
+        # Ids of messages that no subscription held are not stored, so a new process starts from the clock.
         self._next_message_id = max(last + 1, now())
 
     def _load_backlog(self) -> None:
@@ -78,7 +78,7 @@ class Broker:
     # ── messages are settled ──
 
     def acknowledge(self, subscription: Subscription, ack_ids: Sequence[str]) -> tuple[Awaitable[None], list[str]]:
-        """Returns when it is on disk, and the ack ids that came too late."""
+        """Returns a future that is done when the ack is on disk, and the ack ids that came too late."""
         if self.faults.active and not subscription.exactly_once:
             topic = subscription.config.topic
             ack_ids = [ack_id for ack_id in ack_ids if not self.faults.strikes("forget-acks", topic)]
@@ -114,9 +114,9 @@ class Broker:
         ]
         self._store.submit(*changes, sql.SHRINK)
 
-    def send_everybody_away(self) -> None:
+    def end_consumers(self) -> None:
         for subscription in self.catalog.subscriptions.values():
-            subscription.send_away(Refused(StatusCode.UNAVAILABLE, "the emulator is stopping"))
+            subscription.end_consumers(CallRefused(StatusCode.UNAVAILABLE, "the emulator is stopping"))
 
     # ── what subscriptions ask of us ──
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from pubsub_emulator.errors import Refused, invalid
+from pubsub_emulator.errors import CallRefused, invalid
 from pubsub_emulator.message import Delivery
 from pubsub_emulator.wire import Raw
 
@@ -46,7 +46,7 @@ class Consumer:
     batch: list[Handed] = field(default_factory=list)
     """Handed over and not yet on the wire. It gets no more until the batch is sent, which is the back-pressure."""
     busy: bool = False
-    ended: Refused | None = None
+    ended: CallRefused | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def room(self) -> tuple[int, int]:
@@ -82,7 +82,7 @@ class Consumer:
         self.outstanding -= 1
         self.outstanding_bytes -= delivery.size
 
-    def end(self, reason: Refused) -> None:
+    def end(self, reason: CallRefused) -> None:
         self.ended = reason
         self.wake.set()
 

@@ -75,7 +75,7 @@ class Delivery:
 
 
 class Run:
-    """A batch that nobody has looked into yet: it is unpacked only as it is handed out, so that a publish costs little."""
+    """A batch that is unpacked only as its messages are handed out, so that a publish costs little."""
 
     __slots__ = ("_next", "batch")
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 import time
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from structlog import get_logger
-
 from pubsub_emulator import sql
 from pubsub_emulator.broker import Broker
-from pubsub_emulator.errors import Refused
+from pubsub_emulator.errors import CallRefused
 from pubsub_emulator.leases import Consumer, Handed
 from pubsub_emulator.store import Store
 from pubsub_emulator.subscription import Subscription
@@ -27,7 +26,7 @@ from pubsub_emulator.wire import PubsubMessage
 if TYPE_CHECKING:
     import httpx
 
-log = get_logger()
+log = logging.getLogger(__name__)
 
 _SUCCESS: Final = frozenset({102, 200, 201, 202, 204})
 _IN_FLIGHT: Final = 32
@@ -84,7 +83,7 @@ class _Pusher:
                         for row in [list(handed)] if lane else [[one] for one in handed]:
                             group.create_task(self._push_in_order(client, row))
                     subscription.dispatch()
-        except Refused:
+        except CallRefused:
             pass  # the subscription is gone
         finally:
             subscription.leave(consumer)
@@ -111,10 +110,10 @@ class _Pusher:
         try:
             response = await client.post(config.push_endpoint, json=body, headers=headers)
         except httpx.HTTPError as error:
-            log.info("push failed", subscription=self._subscription.name, error=repr(error)[:200])
+            log.info("push failed", extra={"subscription": self._subscription.name, "error": repr(error)[:200]})
             return False
         if response.status_code not in _SUCCESS:
-            log.info("push refused", subscription=self._subscription.name, status=response.status_code)
+            log.info("push refused", extra={"subscription": self._subscription.name, "status": response.status_code})
         return response.status_code in _SUCCESS
 
     def _body(self, handed: Handed) -> dict[str, Any]:

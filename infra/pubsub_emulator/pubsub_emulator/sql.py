@@ -89,7 +89,7 @@ def owe(subscription_id: int, message_ids: Sequence[int]) -> Statement:
 
 
 def ack(subscription_id: int, message_ids: Sequence[int], reclaimable: Iterable[int]) -> Statement:
-    """`reclaimable` are the batches that may go if nobody holds any of them any more."""
+    """`reclaimable` are the batches to delete if no subscription holds any of their messages."""
     return (
         "INSERT INTO ack (subscription, messages, batches) VALUES (?, ?, ?)",
         (subscription_id, json.dumps(message_ids), json.dumps(list(reclaimable))),
@@ -111,7 +111,7 @@ def owe_nothing(subscription_id: int) -> Statement:
 
 
 def reclaim_topic(topic_id: int, before: int) -> Statement:
-    """Free what nobody holds and was published before this time (in microseconds)."""
+    """Delete the batches that no subscription holds and that were published before this time (in microseconds)."""
     return (
         f"DELETE FROM batch WHERE topic = ? AND published_at < ? AND {_UNHELD}",  # noqa: S608
         (topic_id, before),

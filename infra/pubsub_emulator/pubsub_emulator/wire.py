@@ -17,7 +17,7 @@ from google.pubsub_v1 import types
 from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untyped]
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
-from pubsub_emulator.errors import Refused, StaleAckIds, invalid
+from pubsub_emulator.errors import CallRefused, StaleAckIds, invalid
 
 # The classes are made at import time, so no type checker knows them.
 Raw: TypeAlias = Any
@@ -80,7 +80,7 @@ def _guarded(method: Method) -> Any:
             return await method(request, context)
         except StaleAckIds as refusal:
             await context.abort(refusal.code, refusal.message, _error_info(refusal))
-        except Refused as refusal:
+        except CallRefused as refusal:
             await context.abort(refusal.code, refusal.message)
         except sqlite3.Error as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"the change could not be stored: {error}")
