@@ -9,7 +9,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.response import File, Stream
 
-from servicekit.problems import Problem
+from sms_sandbox.errors import SandboxProblem
 from sms_sandbox.faults import BadFault, UnknownFault
 from sms_sandbox.sandbox import Sandbox
 from sms_sandbox.validation import BadReply, reply_from_phone
@@ -31,7 +31,7 @@ async def show_phones() -> File:
 @get("/page/{name:str}", include_in_schema=False)
 async def page_file(name: FromPath[str]) -> File:
     if name not in PAGE_FILES:
-        raise Problem(404, "not-found", f"The page has no file {name}.")
+        raise SandboxProblem(404, "not-found", f"The page has no file {name}.")
     return File(PAGE / name, media_type=PAGE_FILES[name], content_disposition_type="inline", headers=PAGE_HEADERS)
 
 
@@ -84,7 +84,7 @@ class Phones(Controller):
         try:
             return reply_from_phone(sandbox, data.phone, data.body).as_seen()
         except BadReply as error:
-            raise Problem(400, "invalid-request", str(error)) from None
+            raise SandboxProblem(400, "invalid-request", str(error)) from None
 
     @get("/events")
     async def events(self, sandbox: NamedDependency[Sandbox]) -> Stream:
@@ -95,7 +95,7 @@ class Phones(Controller):
 
 def answer_bad_fault(request: Request[Any, Any, Any], error: BadFault) -> Response[Any]:
     problem = (404, "unknown-fault") if isinstance(error, UnknownFault) else (400, "invalid-fault")
-    return Problem(*problem, str(error)).to_response(request)
+    return SandboxProblem(*problem, str(error)).to_response(request)
 
 
 class FaultSwitches(Controller):

@@ -1,7 +1,7 @@
-"""What the sandbox remembers, in one SQLite file (WAL) of its data directory.
+"""What the sandbox stores, in one SQLite file (WAL) of its data directory.
 
 A message that was answered has been committed, so it survives `kill -9` and a restart. (A commit reaches the operating
-system, not the platter: pulling the plug of the machine is not among the things a sandbox must survive.)
+system, but is not flushed to the disk: if the machine loses power, the last ones may be lost.)
 
 Single statements commit by themselves; `transaction()` makes several of them one. All calls come from one event loop and
 take microseconds, so there is neither a thread nor a pool.
@@ -158,7 +158,7 @@ class Store:
         )
         return [replace(message, reordered=bool(message.reordered)) for message in (Message(*row) for row in rows)]
 
-    # Callbacks: those of one message are told one after the other, in the order in which they were added.
+    # Callbacks: those of one message are sent one after the other, in the order in which they were added.
 
     def add_callback(self, sid: str, account_sid: str, url: str, parameters: str, due_at: float) -> None:
         self.db.execute(
@@ -167,7 +167,7 @@ class Store:
         )
 
     def waiting_callbacks(self, limit: int) -> list[Callback]:
-        """Whose turn it is: the first callback of each message that has one, due or not, soonest first."""
+        """The first waiting callback of each message, due or not, soonest first."""
         rows = self.db.execute(
             "SELECT * FROM callback AS this WHERE NOT EXISTS "
             "(SELECT 1 FROM callback AS earlier WHERE earlier.sid = this.sid AND earlier.position < this.position) "
