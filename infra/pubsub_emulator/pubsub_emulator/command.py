@@ -22,7 +22,7 @@ def main() -> None:
     """A Pub/Sub emulator that is durable and can fail on purpose."""
 
 
-pubsub = main  # its name until now
+pubsub = main  # its earlier name
 
 
 @main.command()
@@ -40,7 +40,7 @@ pubsub = main  # its name until now
     "--data-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where its state lives."
 )
 def serve(host: str, port: int, http_port: int, data_dir: Path) -> None:
-    """Serve in the foreground until SIGTERM. What was answered is on disk.
+    """Serve in the foreground until SIGTERM. Every answered request is on disk.
 
     Exits with 3 when another emulator uses the data folder, with 4 when the folder is damaged, and with 10 when a port is taken.
     """

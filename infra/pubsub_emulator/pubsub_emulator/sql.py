@@ -65,15 +65,7 @@ def publish(batch: Batch, encoded: bytes, owed: Mapping[int, Sequence[int]]) -> 
     """`owed` are the messages that each subscription must get, by its id."""
     return (
         "INSERT INTO publish (id, last, topic, published_at, request, checksum, owed) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (
-            batch.id,
-            batch.ids[-1],
-            batch.topic_id,
-            batch.published_at,
-            encoded,
-            zlib.crc32(encoded),
-            json.dumps(owed),
-        ),
+        (batch.id, batch.ids[-1], batch.topic_id, batch.published_at, encoded, zlib.crc32(encoded), json.dumps(owed)),
     )
 
 
@@ -152,10 +144,7 @@ def delete_subscription(subscription_id: int) -> Statement:
 def put_faults(settings: dict[str, dict[str, Any]]) -> list[Statement]:
     return [
         ("DELETE FROM fault", ()),
-        (
-            "INSERT INTO fault (name, settings) SELECT key, value FROM json_each(?)",
-            (json.dumps(settings),),
-        ),
+        ("INSERT INTO fault (name, settings) SELECT key, value FROM json_each(?)", (json.dumps(settings),)),
     ]
 
 

@@ -33,7 +33,7 @@ class Keeper(Protocol):
     def remember_failures(self, subscription: Subscription, delivery: Delivery) -> None: ...
 
     def restore(self, subscription: Subscription, messages: list[Message]) -> None:
-        """Acked messages of an ordering key are wanted again."""
+        """Store acked messages as unacked again, because their ordering key is replayed."""
 
 
 class Subscription:
@@ -99,7 +99,7 @@ class Subscription:
         self.dispatch()
 
     def reset(self, messages: Iterable[Message]) -> None:
-        """Forget everything and start again with exactly these messages."""
+        """Drop everything and start again with exactly these messages."""
         for delivery in self.pending.values():
             self._leases.end(delivery)
             delivery.acked = True
@@ -108,7 +108,7 @@ class Subscription:
         self.enqueue(messages)
 
     def drop_older(self, oldest: int) -> list[Message]:
-        """Forget what was published before this time, acked or not, and return it."""
+        """Drop what was published before this time (in microseconds), and return it."""
         if any(run.batch.published_at < oldest for run in self._ready.runs()):
             self._unpack()
         old = [one for one in self.pending.values() if one.message.batch.published_at < oldest]

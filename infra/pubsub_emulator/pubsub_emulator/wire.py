@@ -1,4 +1,4 @@
-"""What is spoken on the gRPC port: the raw protobuf classes, coroutines as methods, and pages of names.
+"""The gRPC side: the raw protobuf classes, RPC handlers for coroutines, and pages of names.
 
 The classes are those behind google-cloud-pubsub's types: the proto-plus wrappers cost more than the RPC that carries them, so the
 emulator never touches one.
@@ -73,7 +73,7 @@ def stream(method: Method, request: Raw, response: Raw) -> grpc.RpcMethodHandler
 
 
 def _guarded(method: Method) -> Any:
-    """Our refusals become statuses, and nothing else leaks."""
+    """Answer refusals and storage errors with their gRPC status."""
 
     async def guarded(request: Any, context: Context) -> Any:
         try:

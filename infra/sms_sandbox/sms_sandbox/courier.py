@@ -41,15 +41,7 @@ class Courier:
         self.under_way: set[str] = set()
 
     def report_status(self, message: Message, status: str, now: float) -> None:
-        parameters = {
-            "AccountSid": message.account_sid,
-            "ApiVersion": "2010-04-01",
-            "MessageSid": message.sid,
-            "MessageStatus": status,
-            "SmsSid": message.sid,
-            "SmsStatus": status,
-            "To": message.recipient,
-        }
+        parameters = {"MessageStatus": status, "SmsStatus": status}
         if message.sender:
             parameters["From"] = message.sender
         if message.service_sid:
@@ -60,27 +52,29 @@ class Courier:
 
     def report_inbound(self, message: Message, url: str, opt_out_type: str | None) -> None:
         parameters = {
-            "AccountSid": message.account_sid,
-            "ApiVersion": "2010-04-01",
             "Body": message.body,
             "From": message.sender or "",
-            "MessageSid": message.sid,
             "NumMedia": "0",
             "NumSegments": str(message.segments),
             "SmsMessageSid": message.sid,
-            "SmsSid": message.sid,
             "SmsStatus": "received",
-            "To": message.recipient,
         }
         if opt_out_type:
             parameters["OptOutType"] = opt_out_type
         self._add(message, url, parameters, message.created_at)
 
     def _add(self, message: Message, url: str, parameters: dict[str, str], now: float) -> None:
+        parameters |= {
+            "AccountSid": message.account_sid,
+            "ApiVersion": "2010-04-01",
+            "MessageSid": message.sid,
+            "SmsSid": message.sid,
+            "To": message.recipient,
+        }
         self.store.add_callback(message.sid, message.account_sid, url, json.dumps(parameters), now)
 
     async def run(self) -> None:
-        # A proxy meant for the world outside must not see calls to our own machine.
+        # A proxy named in the environment must not get calls to local addresses.
         async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client, asyncio.TaskGroup() as tasks:
             while True:
                 self.wake.clear()

@@ -79,7 +79,7 @@ class Faults:
         return {name: Fault(name, rate, seed, times, json.loads(more)) for name, rate, seed, times, more in rows}
 
     def shown(self) -> list[dict[str, object]]:
-        """Every fault there is, on or off, with what it is set to or would be by default."""
+        """Every fault, on or off, with its settings or their defaults."""
         active = self.active()
         items: list[dict[str, object]] = []
         for name, kind in KINDS.items():
@@ -144,7 +144,7 @@ class Faults:
 
 
 def read_fault(name: str, wanted: object) -> Fault:
-    """What a PUT asks for, checked. A rate of 0 switches the fault off; without a seed one is chosen and shown."""
+    """Check what a PUT asks for. A rate of 0 switches the fault off; without a seed one is chosen and shown."""
     kind = _kind(name)
     if not isinstance(wanted, dict):
         raise BadFault('the body must be a JSON object, for example {"rate": 1}')

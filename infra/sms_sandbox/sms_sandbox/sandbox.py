@@ -112,7 +112,7 @@ class Carrier:
                     await self.wake.wait()
 
     def run_once(self) -> int:
-        """Move every message that is due by one step; how many there were (at most a batch)."""
+        """Move every message that is due by one step. Returns how many there were, at most a batch."""
         now = time.time()
         with self.store.transaction():
             moved = [self._step(message, now) for message in self.store.due(now, BATCH)]

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from sms_sandbox.message import LATE, Message
 
@@ -102,7 +103,7 @@ class Store:
     def listed(
         self, account_sid: str, filters: Filters, *, now: float, after: Message | None, limit: int
     ) -> list[Message]:
-        """Newest first, as the API shows them: what a fault hides is not here. `after` is the last one already seen."""
+        """Newest first, as the API shows them: without what a fault hides. `after` is the last one already seen."""
         conditions: list[tuple[str, object]] = [
             ("account_sid = ?", account_sid),
             ("status <> ?", LATE),
@@ -142,7 +143,8 @@ class Store:
         return self._messages("step_at <= ?", (now,), limit=limit, order="step_at")
 
     def next_step_at(self) -> float | None:
-        return self._scalar("SELECT min(step_at) FROM message WHERE step_at IS NOT NULL")
+        at: float | None = self._scalar("SELECT min(step_at) FROM message WHERE step_at IS NOT NULL")
+        return at
 
     def clear_messages(self) -> None:
         with self.transaction():
@@ -203,12 +205,9 @@ class Store:
             self.db.execute("INSERT OR REPLACE INTO account VALUES (?, ?)", (account_sid, token))
 
     def token_of(self, account_sid: str) -> str | None:
-        return self._text("SELECT token FROM account WHERE sid = ?", account_sid)
+        token: str | None = self._scalar("SELECT token FROM account WHERE sid = ?", account_sid)
+        return token
 
-    def _scalar(self, sql: str, *values: object) -> float | None:
+    def _scalar(self, sql: str, *values: object) -> Any:
         row = self.db.execute(sql, values).fetchone()
         return None if row is None else row[0]
-
-    def _text(self, sql: str, *values: object) -> str | None:
-        row = self.db.execute(sql, values).fetchone()
-        return None if row is None else str(row[0])

@@ -1,4 +1,4 @@
-"""Twilio's Messages resource over HTTP: create, fetch and list, for the unmodified client; or no answer at all."""
+"""Twilio's Messages resource over HTTP: create, fetch and list, for the unmodified client. A fault may cut the connection."""
 
 import asyncio
 import base64
@@ -102,7 +102,7 @@ class Messages(Controller):
 
 
 def authenticate(request: AnyRequest, account_sid: str, wanted: str | None) -> str:
-    """The token of the caller, who must speak for the account in the path."""
+    """The caller's token. Raises 20003 unless the credentials are those of the account in the path."""
     scheme, _, value = request.headers.get("Authorization", "").partition(" ")
     try:
         user, _, token = base64.b64decode(value, validate=True).decode().partition(":")
@@ -134,7 +134,7 @@ def _day(query: dict[str, str], key: str) -> str | None:
 class CuttableConnection(H11Protocol):
     """Hands every request the means to cut its own connection, as `hang_up` in the ASGI state.
 
-    Frameworks do not offer to close without an answer, because no honest server would do it.
+    ASGI has no way to close a connection without an answer.
     """
 
     def __init__(
@@ -152,13 +152,13 @@ class CuttableConnection(H11Protocol):
 
 
 async def client_gone(request: AnyRequest) -> None:
-    """Returns when the connection is closed, by whichever side. Only after the body was read."""
+    """Returns when the connection is closed, by either side. Call it only after the body was read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 async def hang_up(request: AnyRequest) -> Response[None]:
-    """Cut, and wait until the server has noticed, so that the response which must be returned goes nowhere."""
+    """Cut the connection and wait until the server has noticed, so that the response, which must be returned, is not sent."""
     request.scope["state"]["hang_up"]()
     await client_gone(request)
     return Response(None)

@@ -145,7 +145,7 @@ class BadReply(Exception):
 
 
 def reply_from_phone(sandbox: Sandbox, phone: str, body: str) -> Message:
-    """To the number that texted the phone last, if any did."""
+    """Accept a reply, to the number that texted the phone last, or else to a default number."""
     if not PHONE.fullmatch(phone):
         raise BadReply("`from` must be a phone number such as +447700900123")
     if not 0 < len(body) <= 1600:

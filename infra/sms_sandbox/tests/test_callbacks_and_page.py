@@ -30,7 +30,7 @@ async def settled(sms: Address) -> None:
     await eventually(lambda: all_told(sms), bool)
 
 
-async def test_each_status_but_the_first_is_told_in_order_and_signed(
+async def test_each_status_but_the_first_is_sent_in_order_and_signed(
     sms: Address, twilio: Client, receiver: WebhookReceiver
 ) -> None:
     sid = await send(twilio, receiver)
@@ -60,40 +60,32 @@ async def test_undelivered_ends_with_its_error(
     assert (fetched.error_code, fetched.error_message) == (30005, "Unknown destination handset")
 
 
-async def test_lost_callbacks_do_not_come(
-    sms: Address, api: httpx.AsyncClient, twilio: Client, receiver: WebhookReceiver
+@pytest.mark.parametrize(
+    ("fault", "settings", "statuses"),
+    [
+        ("callbacks-lost", {"times": 2}, ["delivered"]),
+        ("callbacks-doubled", {}, ["sending", "sending", "sent", "sent", "delivered", "delivered"]),
+        ("callbacks-reordered", {}, ["delivered", "sent", "sending"]),
+    ],
+)
+async def test_callbacks_are_lost_doubled_or_reordered_by_their_faults(
+    sms: Address,
+    api: httpx.AsyncClient,
+    twilio: Client,
+    receiver: WebhookReceiver,
+    fault: str,
+    settings: dict[str, int],
+    statuses: list[str],
 ) -> None:
-    await api.put("/faults/callbacks-lost", json={"times": 2})
+    await api.put(f"/faults/{fault}", json=settings)
 
     await send(twilio, receiver)
     await settled(sms)
 
-    assert receiver.statuses() == ["delivered"]
+    assert receiver.statuses() == statuses
 
 
-async def test_doubled_callbacks_come_twice(
-    sms: Address, api: httpx.AsyncClient, twilio: Client, receiver: WebhookReceiver
-) -> None:
-    await api.put("/faults/callbacks-doubled", json={})
-
-    await send(twilio, receiver)
-    await settled(sms)
-
-    assert receiver.statuses() == ["sending", "sending", "sent", "sent", "delivered", "delivered"]
-
-
-async def test_reordered_callbacks_come_backwards(
-    sms: Address, api: httpx.AsyncClient, twilio: Client, receiver: WebhookReceiver
-) -> None:
-    await api.put("/faults/callbacks-reordered", json={})
-
-    await send(twilio, receiver)
-    await settled(sms)
-
-    assert receiver.statuses() == ["delivered", "sent", "sending"]
-
-
-async def test_a_callback_that_meets_a_5xx_is_told_again_before_the_next(
+async def test_a_callback_that_meets_a_5xx_is_sent_again_before_the_next(
     sms: Address, twilio: Client, receiver: WebhookReceiver
 ) -> None:
     receiver.answers = [503]
@@ -105,26 +97,20 @@ async def test_a_callback_that_meets_a_5xx_is_told_again_before_the_next(
     assert receiver.taken[0].token == receiver.taken[1].token != receiver.taken[2].token
 
 
-async def test_a_callback_that_is_refused_is_not_told_again(
-    sms: Address, twilio: Client, receiver: WebhookReceiver
+@pytest.mark.parametrize(
+    ("answers", "statuses"),
+    [([403], IN_ORDER), ([503, 503], ["sending", *IN_ORDER])],
+    ids=["a refusal is not retried", "given up after its retries"],
+)
+async def test_a_callback_is_retried_as_often_as_it_may(
+    sms: Address, twilio: Client, receiver: WebhookReceiver, answers: list[int], statuses: list[str]
 ) -> None:
-    receiver.answers = [403]
+    receiver.answers = answers
 
     await send(twilio, receiver)
     await settled(sms)
 
-    assert receiver.statuses() == IN_ORDER
-
-
-async def test_a_callback_is_given_up_after_its_retries(
-    sms: Address, twilio: Client, receiver: WebhookReceiver
-) -> None:
-    receiver.answers = [503, 503]
-
-    await send(twilio, receiver)
-    await settled(sms)
-
-    assert receiver.statuses() == ["sending", *IN_ORDER]
+    assert receiver.statuses() == statuses
 
 
 async def test_a_callback_to_a_closed_port_holds_up_nothing(sms: Address, twilio: Client) -> None:

@@ -103,23 +103,18 @@ async def test_created_late_creates_the_message_in_the_end(
     assert await listed(twilio) == ["Hello"]
 
 
-async def test_refused_answers_with_the_chosen_error(api: httpx.AsyncClient, twilio: Client) -> None:
-    await switch_on(api, "refused", code=21611)
+@pytest.mark.parametrize(
+    ("fault", "settings", "code"), [("refused", {"code": 21611}, 21611), ("rate-limited", {}, 20429)]
+)
+async def test_refused_and_rate_limited_answer_with_their_error_and_create_nothing(
+    api: httpx.AsyncClient, twilio: Client, fault: str, settings: dict[str, int], code: int
+) -> None:
+    await switch_on(api, fault, **settings)
 
     with pytest.raises(TwilioRestException) as refused:
         await send(twilio)
 
-    assert (refused.value.status, refused.value.code) == (429, 21611)
-    assert await exists(api) == []
-
-
-async def test_rate_limited_answers_429_and_creates_nothing(api: httpx.AsyncClient, twilio: Client) -> None:
-    await switch_on(api, "rate-limited")
-
-    with pytest.raises(TwilioRestException) as refused:
-        await send(twilio)
-
-    assert (refused.value.status, refused.value.code) == (429, 20429)
+    assert (refused.value.status, refused.value.code) == (429, code)
     assert await exists(api) == []
 
 

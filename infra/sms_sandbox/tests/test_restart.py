@@ -20,15 +20,7 @@ import pytest
 from sms_sandbox.process import JsonLines
 from sms_sandbox.sandbox import Sandbox, Settings
 
-from .parts import (
-    PHONE,
-    SENDER,
-    Client,
-    TwilioRestException,
-    WebhookReceiver,
-    eventually,
-    twilio_client,
-)
+from .parts import PHONE, SENDER, Client, TwilioRestException, WebhookReceiver, eventually, twilio_client
 
 SERVE = [sys.executable, "-m", "sms_sandbox", "serve"]
 
