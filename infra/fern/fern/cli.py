@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fault": ("fern.commands.fault:fault", "Break the bus or the SMS sandbox on purpose, and mend them."),
     "topology": ("fern.topology:topology", "Topics and subscriptions: apply or show."),
     "pubsub": ("pubsub_emulator.command:pubsub", "The Pub/Sub emulator: durable, and breakable on purpose."),
-    "sms": ("sms_sandbox.command:sms", "The SMS sandbox that shows the phones; and messages in doubt: list, resolve."),
+    "sms": ("fern.commands.sms:sms", "The SMS sandbox that shows the phones; and messages in doubt: list, resolve."),
     "console": ("fern.console.server:console", "The page that shows and breaks everything."),
     "chaos": (
         "fern.commands.experiments:chaos",

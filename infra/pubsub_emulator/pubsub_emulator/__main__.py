@@ -1,5 +1,5 @@
-"""`python -m pubsub_emulator serve …`, for those who need the process itself and not a script around it."""
+"""`python -m pubsub_emulator`: the command as a module, for a caller that has the interpreter but not the script."""
 
-from pubsub_emulator.command import pubsub
+from pubsub_emulator.command import main
 
-pubsub()
+main()

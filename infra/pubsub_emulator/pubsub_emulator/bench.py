@@ -1,4 +1,4 @@
-"""`fern pubsub bench`: ours against Google's emulator, interleaved in one run.
+"""`pubsub-emulator bench`: ours against Google's emulator, interleaved in one run.
 
 Three measures, each with the real messages and raw gRPC, so that the client costs as little as possible:
 
@@ -45,7 +45,7 @@ class Round:
     latency: float
 
 
-class Client:
+class BenchClient:
     """The few calls of the benchmark, without the client library on top."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
@@ -72,7 +72,7 @@ class Client:
 
 async def measure(target: str, messages: int, singles: int) -> Round:
     async with grpc.aio.insecure_channel(target, options=_CHANNEL) as channel:
-        client = Client(channel)
+        client = BenchClient(channel)
         topic, subscription = await client.create("throughput")
         started = time.perf_counter()
         request = wire.PublishRequest(topic=topic, messages=[wire.PubsubMessage(data=_PAYLOAD)] * _BATCH)
@@ -103,7 +103,7 @@ async def measure(target: str, messages: int, singles: int) -> Round:
         )
 
 
-async def _publish(client: Client, request: Any, calls: Iterator[int]) -> None:
+async def _publish(client: BenchClient, request: Any, calls: Iterator[int]) -> None:
     for _ in calls:
         await client.publish(request)
 
@@ -111,7 +111,7 @@ async def _publish(client: Client, request: Any, calls: Iterator[int]) -> None:
 class _Stream:
     """One streaming pull that acks what it receives."""
 
-    def __init__(self, client: Client, subscription: str) -> None:
+    def __init__(self, client: BenchClient, subscription: str) -> None:
         self._requests: asyncio.Queue[Any] = asyncio.Queue()
         self._requests.put_nowait(wire.StreamingPullRequest(subscription=subscription, stream_ack_deadline_seconds=600))
         self._call = client.streaming_pull(self._send())
@@ -148,7 +148,7 @@ async def compare(ours: str, googles: str, rounds: int, messages: int, singles: 
 
 
 def run(jar: Path, rounds: int, messages: int, singles: int) -> None:
-    """Ours runs in a process of its own, as in real life, on a folder that is gone afterwards."""
+    """Run ours as a process of its own, on a temporary folder."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         ours = stack.enter_context(started(Path(folder))).target

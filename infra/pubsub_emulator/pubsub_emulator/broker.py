@@ -1,4 +1,4 @@
-"""How a message gets from a topic to its subscriptions, and what becomes of it there.
+"""The broker: fan-out from a topic to its subscriptions, acks, seeks, expiry and dead letters.
 
 Memory follows the disk: a message is delivered only after it is stored. A subscription that exists when a publish arrives gets
 it, one created later does not.
@@ -15,7 +15,7 @@ from grpc import StatusCode
 
 from pubsub_emulator import sql
 from pubsub_emulator.catalog import Catalog, Topic, now
-from pubsub_emulator.errors import Refused
+from pubsub_emulator.errors import CallRefused
 from pubsub_emulator.faults import Fault, Faults
 from pubsub_emulator.message import Batch, Delivery, Message
 from pubsub_emulator.policy import seconds
@@ -28,7 +28,7 @@ class Broker:
     """Implements `subscription.Keeper`."""
 
     def __init__(self, store: Store) -> None:
-        """Rebuild what was there when the last process stopped, however it stopped."""
+        """Load the state that the last process stored, also after a crash."""
         self._store: Final = store
         on = {name: Fault(**json.loads(settings)) for name, settings in store.rows("SELECT name, settings FROM fault")}
         self.faults = Faults(on)
@@ -36,7 +36,7 @@ class Broker:
         self._running: set[asyncio.Task[None]] = set()
         self._load_backlog()
         last = max((row[0] or 0 for row in store.rows("SELECT max(last) FROM batch")), default=0)
-        # Messages that nobody held left no trace of their ids, so a new process starts from the clock.
+        # Ids of messages that no subscription held are not stored, so a new process starts from the clock.
         self._next_message_id = max(last + 1, now())
 
     def _load_backlog(self) -> None:
@@ -65,7 +65,7 @@ class Broker:
         return batch
 
     async def _keep(self, topic: Topic, batch: Batch, encoded: bytes, *more: sql.Statement) -> None:
-        """Store it, with `more` in the same change, and then let the subscriptions have it."""
+        """Store the batch, with `more` in the same transaction, and then enqueue it."""
         routes = [(subscription, subscription.choose(batch)) for subscription in topic.subscriptions]
         owed = {subscription.id: _ids(chosen) for subscription, chosen in routes if chosen}
         kept = [sql.publish(batch, encoded, owed)] if owed or topic.retention else []
@@ -78,7 +78,7 @@ class Broker:
     # ── messages are settled ──
 
     def acknowledge(self, subscription: Subscription, ack_ids: Sequence[str]) -> tuple[Awaitable[None], list[str]]:
-        """Returns when it is on disk, and the ack ids that came too late."""
+        """Returns a future that is done when the ack is on disk, and the ack ids that came too late."""
         if self.faults.active and not subscription.exactly_once:
             topic = subscription.config.topic
             ack_ids = [ack_id for ack_id in ack_ids if not self.faults.strikes("forget-acks", topic)]
@@ -90,7 +90,7 @@ class Broker:
         return sql.ack(subscription.id, [message.id for message in messages], reclaimable)
 
     async def seek(self, subscription: Subscription, since: int) -> None:
-        """Ack everything from before `since` (in microseconds), and bring back everything after it that is still kept."""
+        """Ack every message published before `since` (in microseconds), and bring back the later ones that are still stored."""
         batches = await self._store.retained(subscription.topic_id, since)
         wanted = [message for batch in batches for message in _unpacked(subscription.choose(batch))]
         subscription.reset(wanted)
@@ -101,7 +101,7 @@ class Broker:
         )
 
     def expire(self, moment: int) -> None:
-        """Forget messages that at this moment are older than their retention, and give free space back."""
+        """Delete the messages that are older than their retention at this moment (in microseconds), and shrink the file."""
         changes: list[sql.Statement] = []
         for subscription in self.catalog.subscriptions.values():
             oldest = moment - int(seconds(subscription.config.message_retention_duration) * 1e6)
@@ -114,11 +114,11 @@ class Broker:
         ]
         self._store.submit(*changes, sql.SHRINK)
 
-    def send_everybody_away(self) -> None:
+    def end_consumers(self) -> None:
         for subscription in self.catalog.subscriptions.values():
-            subscription.send_away(Refused(StatusCode.UNAVAILABLE, "the emulator is stopping"))
+            subscription.end_consumers(CallRefused(StatusCode.UNAVAILABLE, "the emulator is stopping"))
 
-    # ── what subscriptions ask of us ──
+    # ── called by subscriptions ──
 
     def dead_letter(self, subscription: Subscription, delivery: Delivery) -> bool:
         topic = self.catalog.topics.get(subscription.config.dead_letter_policy.dead_letter_topic)
@@ -135,7 +135,7 @@ class Broker:
         raw.attributes[f"{prefix}TopicPublishTime"] = raw.publish_time.ToJsonString()
         batch = self._batch(topic, request)
         acked = self._ack(subscription, [delivery.message])
-        # Both in one change: it is never in neither place, nor for good in both.
+        # One transaction, so that a crash neither loses the message nor leaves it in both places.
         self._run(self._keep(topic, batch, request.SerializeToString(), acked))
         return True
 

@@ -1,4 +1,4 @@
-"""Topics and subscriptions: their names, settings and lives. What flows through them is the broker's."""
+"""Topics and subscriptions: created, changed, deleted and looked up. Their messages are the broker's work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from grpc import StatusCode
 
 from pubsub_emulator import sql
-from pubsub_emulator.errors import Refused, not_found
+from pubsub_emulator.errors import CallRefused, not_found
 from pubsub_emulator.policy import DELETED_TOPIC, check_name, seconds
 from pubsub_emulator.store import Store
 from pubsub_emulator.subscription import Keeper, Subscription
@@ -26,7 +26,7 @@ class Topic:
 
     @property
     def retention(self) -> float:
-        """Seconds for which messages are kept that everybody has acked, for those who seek back; 0 keeps none."""
+        """Seconds for which messages are kept after every subscription has acked them, for a seek back; 0 keeps none."""
         keepers = [
             seconds(s.config.message_retention_duration) for s in self.subscriptions if s.config.retain_acked_messages
         ]
@@ -40,7 +40,7 @@ class Catalog:
         self.topics: dict[str, Topic] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.on_change: Callable[[Subscription], None] = lambda subscription: None
-        """Told when a subscription is new, changed or gone."""
+        """Called when a subscription was created, changed or deleted."""
         for topic_id, config in store.rows("SELECT id, config FROM topic"):
             topic = Topic(topic_id, TopicConfig.FromString(config))
             self.topics[topic.config.name] = topic
@@ -72,7 +72,7 @@ class Catalog:
 
     async def create_topic(self, config: Raw) -> None:
         if config.name in self.topics:
-            raise Refused(StatusCode.ALREADY_EXISTS, f"name: {config.name} already exists")
+            raise CallRefused(StatusCode.ALREADY_EXISTS, f"name: {config.name} already exists")
         self._topic_ids += 1
         topic = self.topics[config.name] = Topic(self._topic_ids, config)
         await self.save_topic(topic)
@@ -95,7 +95,7 @@ class Catalog:
         if config.HasField("dead_letter_policy"):
             self.topic(config.dead_letter_policy.dead_letter_topic, "dead_letter_policy.dead_letter_topic")
         if config.name in self.subscriptions:
-            raise Refused(StatusCode.ALREADY_EXISTS, f"name: {config.name} already exists")
+            raise CallRefused(StatusCode.ALREADY_EXISTS, f"name: {config.name} already exists")
         self._subscription_ids += 1
         subscription = Subscription(self._subscription_ids, config, topic.id, self._keeper)
         self._attach(subscription)
@@ -119,7 +119,7 @@ class Catalog:
         )
 
     async def detach(self, subscription: Subscription) -> None:
-        """It gets nothing from its topic any more, and what it held is gone."""
+        """It gets nothing more from its topic, and its backlog is deleted."""
         subscription.config.detached = True
         self._let_go(subscription)
         subscription.end(detached(subscription))
@@ -132,17 +132,17 @@ class Catalog:
             topic.subscriptions.remove(subscription)
 
     def retains(self, subscription: Subscription) -> bool:
-        """Whether its topic keeps messages that everybody has acked."""
+        """Whether its topic keeps messages that every subscription has acked."""
         topic = self.topics.get(subscription.config.topic)
         return topic is not None and topic.retention > 0
 
     def reclaim_all(self, subscription: Subscription) -> list[sql.Statement]:
-        """To be stored when a subscription lets go of many messages at once."""
+        """The statements to store when a subscription drops many messages at once."""
         return [] if self.retains(subscription) else [sql.reclaim_topic(subscription.topic_id, before=now())]
 
 
-def detached(subscription: Subscription) -> Refused:
-    return Refused(StatusCode.FAILED_PRECONDITION, f"subscription: {subscription.name} is detached from its topic")
+def detached(subscription: Subscription) -> CallRefused:
+    return CallRefused(StatusCode.FAILED_PRECONDITION, f"subscription: {subscription.name} is detached from its topic")
 
 
 def _put(subscription: Subscription) -> sql.Statement:

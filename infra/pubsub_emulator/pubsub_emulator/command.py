@@ -1,4 +1,4 @@
-"""`fern pubsub`: the emulator from the command line."""
+"""`pubsub-emulator`: the emulator from the command line."""
 
 import asyncio
 import gc
@@ -8,23 +8,24 @@ from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 
 import click
-from structlog import get_logger
 
-from fern.errors import FernError, PortTaken
-from pubsub_emulator.errors import DataFolderError, PortInUse
-from servicekit.process import run
+from pubsub_emulator.errors import CannotStart
+from pubsub_emulator.process import run
 
-log = get_logger()
+log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 5.0
 
 
-@click.group()
-def pubsub() -> None:
-    """The Pub/Sub emulator: durable, and breakable on purpose."""
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """A Pub/Sub emulator that is durable and can fail on purpose."""
 
 
-@pubsub.command()
+pubsub = main  # its earlier name
+
+
+@main.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), required=True, help="For PUBSUB_EMULATOR_HOST; 0 picks a free one."
@@ -39,7 +40,7 @@ def pubsub() -> None:
     "--data-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where its state lives."
 )
 def serve(host: str, port: int, http_port: int, data_dir: Path) -> None:
-    """Serve in the foreground until SIGTERM. What was answered is on disk.
+    """Serve in the foreground until SIGTERM. Every answered request is on disk.
 
     Exits with 3 when another emulator uses the data folder, with 4 when the folder is damaged, and with 10 when a port is taken.
     """
@@ -49,37 +50,37 @@ def serve(host: str, port: int, http_port: int, data_dir: Path) -> None:
     # A backlog is many small objects without cycles; looking for cycles every 700 allocations costs a quarter of the rate.
     gc.set_threshold(100_000, 20, 100)
 
-    async def main(stop: asyncio.Event) -> None:
+    async def serve_until(stop: asyncio.Event) -> None:
         async with running(data_dir, port, http_port, host, grace=_GRACE_SECONDS) as emulator:
-            broker = emulator.broker
-            log.info(
-                "ready",
-                grpc=emulator.target,
-                http=emulator.http_url,
-                data_dir=str(data_dir),
-                topics=len(broker.catalog.topics),
-                subscriptions=len(broker.catalog.subscriptions),
-                unacked=sum(subscription.unacked for subscription in broker.catalog.subscriptions.values()),
-            )
-            if broker.faults.active:
-                on = {fault: settings.to_json() for fault, settings in broker.faults.on.items()}
-                log.warning("faults are on", faults=on, clear="fern fault clear bus")
+            catalog, faults = emulator.broker.catalog, emulator.broker.faults
+            fields = {
+                "grpc": emulator.target,
+                "http": emulator.http_url,
+                "data_dir": str(data_dir),
+                "topics": len(catalog.topics),
+                "subscriptions": len(catalog.subscriptions),
+                "unacked": sum(subscription.unacked for subscription in catalog.subscriptions.values()),
+            }
+            log.info("ready", extra=fields)
+            if faults.active:
+                on = {fault: settings.to_json() for fault, settings in faults.on.items()}
+                clear = f"curl -X DELETE {emulator.http_url}/faults"
+                log.warning("faults are on", extra={"faults": on, "clear": clear})
             await stop.wait()
             log.info("stopping")
 
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # one process, one greeting
     try:
-        run("pubsub", main)
-    except DataFolderError as error:
-        click.echo(f"pubsub: {error}", err=True)
+        run(serve_until)
+    except CannotStart as error:
+        click.echo(f"error: {error}", err=True)
+        if error.command:
+            click.echo(f"try:   {error.command}", err=True)
         sys.exit(error.exit_code)
-    except PortInUse as error:
-        raise PortTaken(f"cannot listen on {error}.", command=f"lsof -i :{error.port}") from error
 
 
 def skip_clients() -> None:
-    """Stand an empty package in for `google.pubsub_v1`, so that only its sub-modules are loaded. For processes that are ours
-    alone: nobody can use the clients afterwards.
+    """Put an empty package in the place of `google.pubsub_v1`, so that only its sub-modules are loaded. Only for a process of its
+    own: it cannot use the clients afterwards.
 
     Importing it whole also imports two clients, their transports and the libraries for credentials and HTTP below them, which is
     half of the time that the emulator would need to start.
@@ -89,7 +90,7 @@ def skip_clients() -> None:
         sys.modules[spec.name] = module_from_spec(spec)
 
 
-@pubsub.command()
+@main.command()
 @click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True)
 @click.option(
     "--messages",
@@ -108,8 +109,7 @@ def bench(rounds: int, messages: int, singles: int) -> None:
 
     jar = google.find()
     if jar is None:
-        raise FernError(
-            "Google's emulator is not installed, or Java is missing.",
-            command="gcloud components install pubsub-emulator",
-        )
+        click.echo("error: Google's emulator is not installed, or Java is missing.", err=True)
+        click.echo("try:   gcloud components install pubsub-emulator", err=True)
+        sys.exit(1)
     benchmark.run(jar, rounds, messages, singles)

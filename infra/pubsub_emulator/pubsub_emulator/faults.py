@@ -1,4 +1,4 @@
-"""Faults: what the service may do on its worst day, switched on and off while the emulator runs.
+"""Faults: the failures that the service may show, switched on and off while the emulator runs.
 
 Each has a `rate` (a probability from 0 to 1, default 1) and an optional `topic` (its id or full name; default every topic). They
 stay inside what the service promises: exactly-once subscriptions are sent no copies and their acks count, and no ordering key is
@@ -42,8 +42,7 @@ class Fault:
 
     @classmethod
     def from_json(cls, name: str, body: Any) -> "Fault":
-        if name not in DESCRIPTIONS:
-            raise UnknownFault(f"there is no fault {name!r}; there are {', '.join(DESCRIPTIONS)}")
+        check_name(name)
         allowed = {"rate", "topic", "seconds"} if name == "delay" else {"rate", "topic"}
         if not isinstance(body, Mapping) or not allowed.issuperset(body):
             raise BadFault(f"{name} takes a JSON object with {', '.join(sorted(allowed))}")
@@ -66,7 +65,7 @@ class Fault:
 
 
 class Faults:
-    """Those that are on now. Hot paths ask `active` first, which is False nearly always."""
+    """The faults that are on. Hot paths check `active` first, which is False unless a fault is on."""
 
     def __init__(self, on: dict[str, Fault]) -> None:
         self._on = on
@@ -105,6 +104,11 @@ class Faults:
         """For how long `delay` holds a message back, in seconds."""
         fault = self._on.get("delay")
         return fault.seconds if fault and fault.seconds else DEFAULT_DELAY
+
+
+def check_name(name: str) -> None:
+    if name not in DESCRIPTIONS:
+        raise UnknownFault(f"there is no fault {name!r}; there are {', '.join(DESCRIPTIONS)}")
 
 
 def _is_number(value: object) -> bool:

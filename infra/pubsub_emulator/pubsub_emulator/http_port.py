@@ -1,7 +1,7 @@
 """The HTTP side port: health, faults, and the keys that verify push tokens.
 
 GET    /               Ok
-GET    /backlog        every subscription: what is not acked, what of it is leased, and since when
+GET    /backlog        every subscription: unacked and leased messages, and the age of the oldest in seconds
 GET    /faults         every fault, and whether it is on
 PUT    /faults/{name}  switch one on: {"rate": 0.5, "topic": "labour.begun"}
 DELETE /faults/{name}  switch one off
@@ -19,12 +19,12 @@ import uvicorn
 from pubsub_emulator.broker import Broker
 from pubsub_emulator.catalog import now
 from pubsub_emulator.errors import PortInUse
-from pubsub_emulator.faults import DESCRIPTIONS, BadFault, Fault, UnknownFault
+from pubsub_emulator.faults import BadFault, Fault, UnknownFault, check_name
 from pubsub_emulator.push import Signer
 from pubsub_emulator.subscription import Subscription
 
 
-class Answer:
+class HttpAnswer:
     def __init__(self, status: int, body: Any, content_type: str = "application/json") -> None:
         """Bytes are sent as they are, anything else as JSON."""
         self.status = status
@@ -43,41 +43,50 @@ def _backlog(subscription: Subscription) -> dict[str, Any]:
     }
 
 
-def problem(status: int, title: str, detail: str) -> Answer:
+def problem(status: int, title: str, detail: str) -> HttpAnswer:
     body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-    return Answer(status, body, "application/problem+json")
+    return HttpAnswer(status, body, "application/problem+json")
+
+
+@asynccontextmanager
+async def serving(app: Any, host: str, port: int = 0) -> AsyncIterator[int]:
+    """Serve an ASGI application while the block runs. Yields the port that it is bound to."""
+    try:
+        listener = socket.create_server((host, port))
+    except OSError as error:
+        raise PortInUse(host, port) from error
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=1
+    )
+    config.load()
+    # Started by hand instead of with `serve()`, which would take over the process's signals.
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup(sockets=[listener])
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        await server.shutdown(sockets=[listener])
+
+
+async def read_body(receive: Any) -> bytes:
+    """The whole body of an ASGI request."""
+    body, more = b"", True
+    while more:
+        event = await receive()
+        body, more = body + event.get("body", b""), event.get("more_body", False)
+    return body
 
 
 class HttpPort:
+    """The ASGI application."""
+
     def __init__(self, broker: Broker, signer: Signer) -> None:
         self._broker = broker
         self._signer = signer
 
-    @asynccontextmanager
-    async def serving(self, host: str, port: int) -> AsyncIterator[int]:
-        """Yields the port it is bound to."""
-        try:
-            listener = socket.create_server((host, port))
-        except OSError as error:
-            raise PortInUse(host, port) from error
-        config = uvicorn.Config(
-            self, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=1
-        )
-        config.load()
-        # Started by hand instead of with `serve()`, which would take the process's signals.
-        server = uvicorn.Server(config)
-        server.lifespan = config.lifespan_class(config)
-        await server.startup(sockets=[listener])
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            await server.shutdown(sockets=[listener])
-
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body, more = b"", True
-        while more:
-            event = await receive()
-            body, more = body + event.get("body", b""), event.get("more_body", False)
+        body = await read_body(receive)
         try:
             answer = await self._answer(scope["method"], scope["path"], body)
         except UnknownFault as error:
@@ -88,30 +97,31 @@ class HttpPort:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
-    async def _answer(self, method: str, path: str, body: bytes) -> Answer:
+    async def _answer(self, method: str, path: str, body: bytes) -> HttpAnswer:
         faults = self._broker.faults
         match method, path.strip("/").split("/"):
             case "GET" | "HEAD", [""]:
-                return Answer(200, b"Ok\n", "text/plain")
+                return HttpAnswer(200, b"Ok\n", "text/plain")
             case "GET", [".well-known", "openid-configuration"]:
-                return Answer(200, self._signer.discovery())
+                return HttpAnswer(200, self._signer.discovery())
             case "GET", ["oauth2", "v3", "certs"]:
-                return Answer(200, self._signer.jwks())
+                return HttpAnswer(200, self._signer.jwks())
             case "GET", ["backlog"]:
-                return Answer(200, {"items": [_backlog(one) for one in self._broker.catalog.subscriptions.values()]})
+                return HttpAnswer(
+                    200, {"items": [_backlog(one) for one in self._broker.catalog.subscriptions.values()]}
+                )
             case "GET", ["faults"]:
-                return Answer(200, {"items": faults.listing()})
+                return HttpAnswer(200, {"items": faults.listing()})
             case "PUT", ["faults", name]:
                 fault = Fault.from_json(name, json.loads(body or b"{}"))
                 await self._broker.set_faults({**faults.on, name: fault})
-                return Answer(200, next(item for item in faults.listing() if item["name"] == name))
+                return HttpAnswer(200, next(item for item in faults.listing() if item["name"] == name))
             case "DELETE", ["faults", name]:
-                if name not in DESCRIPTIONS:
-                    raise UnknownFault(f"there is no fault {name!r}; there are {', '.join(DESCRIPTIONS)}")
+                check_name(name)
                 await self._broker.set_faults({other: fault for other, fault in faults.on.items() if other != name})
-                return Answer(204, b"")
+                return HttpAnswer(204, b"")
             case "DELETE", ["faults"]:
                 await self._broker.set_faults({})
-                return Answer(204, b"")
+                return HttpAnswer(204, b"")
             case _:
                 return problem(404, "Not found", f"{method} {path} is not served here; try GET / or GET /faults")

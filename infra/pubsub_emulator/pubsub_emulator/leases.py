@@ -1,4 +1,4 @@
-"""Who asked a subscription for messages, which of them it holds under which ack id, and until when.
+"""The consumers of a subscription and their leases: which message is held under which ack id, and until when.
 
 Ack ids are `<subscription>-<message>-<lease>`, in hexadecimal. A client must treat them as opaque.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from pubsub_emulator.errors import Refused, invalid
+from pubsub_emulator.errors import CallRefused, invalid
 from pubsub_emulator.message import Delivery
 from pubsub_emulator.wire import Raw
 
@@ -46,7 +46,7 @@ class Consumer:
     batch: list[Handed] = field(default_factory=list)
     """Handed over and not yet on the wire. It gets no more until the batch is sent, which is the back-pressure."""
     busy: bool = False
-    ended: Refused | None = None
+    ended: CallRefused | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def room(self) -> tuple[int, int]:
@@ -82,7 +82,7 @@ class Consumer:
         self.outstanding -= 1
         self.outstanding_bytes -= delivery.size
 
-    def end(self, reason: Refused) -> None:
+    def end(self, reason: CallRefused) -> None:
         self.ended = reason
         self.wake.set()
 
@@ -107,7 +107,7 @@ def message_of(ack_id: str, subscription_id: int) -> int | None:
 
 
 class Leases:
-    """Who holds which message under which ack id."""
+    """The leased messages, by ack id."""
 
     def __init__(self, subscription_id: int) -> None:
         self._subscription_id = subscription_id
@@ -130,7 +130,7 @@ class Leases:
         return deadline, batch
 
     def copy(self, delivery: Delivery) -> Handed:
-        """A second ack id without a lease of its own: as good as one that came too late."""
+        """A second ack id, for the fault `duplicate`. It has no lease of its own, so it counts as one whose lease is over."""
         return new_ack_id(self._subscription_id, delivery.message.id), delivery
 
     def end(self, delivery: Delivery) -> None:
@@ -152,8 +152,8 @@ class Leases:
 class Alarm:
     """One timer for all the deadlines of a subscription, which rings with everything that is due.
 
-    An entry is a whole batch, because a batch shares its deadline. What is settled earlier stays where it is until it is due, or
-    until there is too much of it.
+    An entry is a whole batch, because a batch shares its deadline. Settled messages stay in their entry until it
+    is due or `_tidy` removes them.
     """
 
     def __init__(self, ring: Callable[[list[Handed]], None]) -> None:
@@ -179,7 +179,7 @@ class Alarm:
         self._arm()
 
     def _tidy(self) -> None:
-        """Rarely enough that each entry is looked at only a few times."""
+        """Remove settled messages. Runs only when the count has doubled, so that each entry is examined a few times at most."""
         entries = [(when, number, _still_due(handed, when)) for when, number, handed in self._entries]
         self._entries = [entry for entry in entries if entry[2]]
         heapify(self._entries)

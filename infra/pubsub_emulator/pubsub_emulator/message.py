@@ -1,4 +1,4 @@
-"""What travels: a message as it is kept, and its delivery to one subscription."""
+"""A message as it is stored, and its delivery to one subscription."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """What one publish brought, kept as it came: one row on disk, and message ids that follow its own."""
+    """One publish request, stored as it was received: one row on disk. Its message ids count up from its own id."""
 
     __slots__ = ("id", "published_at", "request", "topic_id")
 
@@ -32,7 +32,7 @@ class Batch:
 
 
 class Message:
-    """One of a batch, shared by every subscription that holds it."""
+    """One message of a batch, shared by every subscription that holds it."""
 
     __slots__ = ("batch", "id", "raw")
 
@@ -43,7 +43,7 @@ class Message:
         """As it was published, without message id and publish time."""
 
     def copy_to(self, raw: Raw) -> None:
-        """Write it as a subscriber sees it."""
+        """Write the message as a subscriber receives it."""
         raw.CopyFrom(self.raw)
         raw.message_id = str(self.id)
         raw.publish_time.FromMicroseconds(self.batch.published_at)
@@ -75,7 +75,7 @@ class Delivery:
 
 
 class Run:
-    """A batch that nobody has looked into yet: it is unpacked only as it is handed out, so that a publish costs little."""
+    """A batch that is unpacked only as its messages are handed out, so that a publish costs little."""
 
     __slots__ = ("_next", "batch")
 
@@ -128,7 +128,7 @@ class Lane:
         return list(self.held)
 
     def settle(self) -> None:
-        """One of those handed out was acked; let go of all of them once none is open."""
+        """One of `held` was acked. Once none is unsettled, all of them are dropped."""
         self.unsettled -= 1
         if not self.unsettled:
             self.held.clear()

@@ -6,7 +6,7 @@ from typing import Final
 from google.protobuf.duration_pb2 import Duration
 from grpc import StatusCode
 
-from pubsub_emulator.errors import Refused, invalid
+from pubsub_emulator.errors import CallRefused, invalid
 from pubsub_emulator.filters import Filter
 from pubsub_emulator.wire import Raw
 
@@ -64,7 +64,7 @@ def complete_subscription(subscription: Raw) -> None:
     if subscription.HasField("retry_policy"):
         _complete_retry_policy(subscription.retry_policy)
     if subscription.push_config.HasField("no_wrapper"):
-        raise Refused(StatusCode.UNIMPLEMENTED, "push_config.no_wrapper: not supported by this emulator")
+        raise CallRefused(StatusCode.UNIMPLEMENTED, "push_config.no_wrapper: not supported by this emulator")
     endpoint = subscription.push_config.push_endpoint
     if endpoint and not endpoint.startswith(("http://", "https://")):
         raise invalid(f"push_config.push_endpoint: {endpoint!r} is not an http or https URL")
@@ -77,7 +77,7 @@ def _complete_dead_letter_policy(policy: Raw) -> None:
     check_name("topics", "dead_letter_policy.dead_letter_topic", policy.dead_letter_topic)
     policy.max_delivery_attempts = policy.max_delivery_attempts or DEFAULT_ATTEMPTS
     if not 5 <= policy.max_delivery_attempts <= 100:
-        raise Refused(
+        raise CallRefused(
             StatusCode.OUT_OF_RANGE,
             f"dead_letter_policy.max_delivery_attempts: {policy.max_delivery_attempts} is not between 5 and 100",
         )
@@ -168,4 +168,4 @@ def _check_unsupported(config: Raw, fields: tuple[str, ...]) -> None:
     present = {field.name for field, _ in config.ListFields()}
     for field in fields:
         if field in present:
-            raise Refused(StatusCode.UNIMPLEMENTED, f"{field}: not supported by this emulator")
+            raise CallRefused(StatusCode.UNIMPLEMENTED, f"{field}: not supported by this emulator")

@@ -10,7 +10,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 
 from pubsub_emulator import wire
 from pubsub_emulator.broker import Broker
-from pubsub_emulator.errors import Refused, invalid
+from pubsub_emulator.errors import CallRefused, invalid
 from pubsub_emulator.policy import check_project, check_publish, check_publish_size, check_topic
 from pubsub_emulator.wire import Context, Raw, page, unary
 
@@ -86,7 +86,7 @@ class Publisher:
         if faults.active:
             await faults.hang(request.topic)
             if faults.strikes("refuse-publish", request.topic):
-                raise Refused(grpc.StatusCode.UNAVAILABLE, "the fault refuse-publish is on")
+                raise CallRefused(grpc.StatusCode.UNAVAILABLE, "the fault refuse-publish is on")
         return wire.PublishResponse(message_ids=await self._broker.publish(topic, request, encoded))
 
 

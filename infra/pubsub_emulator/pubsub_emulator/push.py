@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 import time
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from structlog import get_logger
-
 from pubsub_emulator import sql
 from pubsub_emulator.broker import Broker
-from pubsub_emulator.errors import Refused
+from pubsub_emulator.errors import CallRefused
 from pubsub_emulator.leases import Consumer, Handed
 from pubsub_emulator.store import Store
 from pubsub_emulator.subscription import Subscription
@@ -27,7 +26,7 @@ from pubsub_emulator.wire import PubsubMessage
 if TYPE_CHECKING:
     import httpx
 
-log = get_logger()
+log = logging.getLogger(__name__)
 
 _SUCCESS: Final = frozenset({102, 200, 201, 202, 204})
 _IN_FLIGHT: Final = 32
@@ -48,7 +47,7 @@ class Pushers:
             self.refresh(subscription)
 
     def refresh(self, subscription: Subscription) -> None:
-        """The subscription is new, changed or gone."""
+        """Start, restart or stop the pusher of a subscription that was created, changed or deleted."""
         if task := self._running.pop(subscription, None):
             task.cancel()
         exists = self._broker.catalog.subscriptions.get(subscription.name) is subscription
@@ -68,7 +67,7 @@ class _Pusher:
         self._subscription: Final = subscription
 
     async def run(self) -> None:
-        import httpx  # here, because few ever push
+        import httpx  # here, because it is slow to import and few subscriptions push
 
         subscription = self._subscription
         deadline = subscription.config.ack_deadline_seconds
@@ -84,7 +83,7 @@ class _Pusher:
                         for row in [list(handed)] if lane else [[one] for one in handed]:
                             group.create_task(self._push_in_order(client, row))
                     subscription.dispatch()
-        except Refused:
+        except CallRefused:
             pass  # the subscription is gone
         finally:
             subscription.leave(consumer)
@@ -92,7 +91,7 @@ class _Pusher:
     async def _push_in_order(self, client: httpx.AsyncClient, row: list[Handed]) -> None:
         for ack_id, delivery in row:
             if delivery.ack_id != ack_id:
-                return  # an earlier one failed, and took this one back with it
+                return  # an earlier message of the key failed, so this one is replayed too
             accepted = await self._push(client, ack_id, self._body((ack_id, delivery)))
             if accepted:
                 self._broker.acknowledge(self._subscription, [ack_id])
@@ -111,10 +110,10 @@ class _Pusher:
         try:
             response = await client.post(config.push_endpoint, json=body, headers=headers)
         except httpx.HTTPError as error:
-            log.info("push failed", subscription=self._subscription.name, error=repr(error)[:200])
+            log.info("push failed", extra={"subscription": self._subscription.name, "error": repr(error)[:200]})
             return False
         if response.status_code not in _SUCCESS:
-            log.info("push refused", subscription=self._subscription.name, status=response.status_code)
+            log.info("push refused", extra={"subscription": self._subscription.name, "status": response.status_code})
         return response.status_code in _SUCCESS
 
     def _body(self, handed: Handed) -> dict[str, Any]:
@@ -141,7 +140,7 @@ class _Pusher:
 
 class Signer:
     def __init__(self, store: Store) -> None:
-        """The key is made when it is first needed, and kept, so that receivers may cache the public half across restarts."""
+        """The key is generated when it is first needed and stored, so that receivers may cache the public key across restarts."""
         self.issuer = ""
         """The URL of the HTTP port, known once that is bound."""
         self._store: Final = store
@@ -164,7 +163,7 @@ class Signer:
         return jwt.encode(claims, self._key, "RS256", {"kid": self._jwk["kid"]})
 
     def discovery(self) -> dict[str, Any]:
-        """What OpenID Connect calls the provider's configuration."""
+        """The provider configuration of OpenID Connect."""
         return {
             "issuer": self.issuer,
             "jwks_uri": f"{self.issuer}/oauth2/v3/certs",
@@ -174,7 +173,7 @@ class Signer:
     def jwks(self) -> dict[str, Any]:
         return {"keys": [self._jwk]}
 
-    # Cryptography takes as long to import as the rest takes to start, and few ever push.
+    # Imported here, because cryptography takes as long to import as the rest takes to start, and few subscriptions push.
     @cached_property
     def _key(self) -> Any:
         from cryptography.hazmat.primitives import serialization

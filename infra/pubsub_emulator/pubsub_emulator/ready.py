@@ -28,7 +28,7 @@ class Ready:
         return [entry for entry in self.queue if isinstance(entry, Run)]
 
     def unpack(self) -> list[Delivery]:
-        """Take every run apart, for those who need to see single messages. Returns the new ones."""
+        """Replace every run by its single deliveries, and return those."""
         deliveries = []
         for run in self.runs():
             deliveries += run.hand_out(len(run), sys.maxsize)
@@ -42,12 +42,12 @@ class Ready:
         self.queue = deque(entries)
 
     def join_lane(self, delivery: Delivery) -> None:
-        """The last of its ordering key, from now on."""
+        """Append it to the lane of its ordering key."""
         lane = delivery.lane = self._lanes.setdefault(delivery.message.raw.ordering_key, Lane())
         lane.waiting.append(delivery)
 
     def offer(self, delivery: Delivery, first: bool = False) -> None:
-        """It may be handed out: itself, or its lane if that is free."""
+        """Queue it to be handed out: itself, or its lane if that is free."""
         lane = delivery.lane
         if lane is None:
             (self.queue.appendleft if first else self.queue.append)(delivery)
@@ -76,13 +76,13 @@ class Ready:
         return taken
 
     def settled(self, delivery: Delivery) -> None:
-        """It was acked: the next of its key may go."""
+        """After its ack: offer the next of its key."""
         if lane := delivery.lane:
             lane.settle()
             self._go_on(lane, delivery)
 
     def remove(self, delivery: Delivery) -> None:
-        """It will not be handed out again, without having been acked."""
+        """Drop it without an ack; it is not handed out again."""
         if lane := delivery.lane:
             if delivery in lane.waiting:
                 lane.waiting.remove(delivery)

@@ -1,6 +1,6 @@
 """The emulator as one object: store, broker, gRPC server and the HTTP side port.
 
-`running` has it in this event loop, `started` in a process of its own, for those who want to kill it.
+`running` serves in the current event loop, `started` in a process of its own, which a test can kill.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from pubsub_emulator.broker import Broker
 from pubsub_emulator.catalog import now
 from pubsub_emulator.errors import DataFolderCorrupt, PortInUse
-from pubsub_emulator.http_port import HttpPort
+from pubsub_emulator.http_port import HttpPort, serving
 from pubsub_emulator.publisher import Publisher
 from pubsub_emulator.push import Pushers, Signer
 from pubsub_emulator.store import Store
@@ -66,8 +66,8 @@ async def running(
             raise PortInUse(host, port) from error
         stack.push_async_callback(server.stop, grace)
         # Streams would use up the whole grace, because they never end by themselves.
-        stack.callback(broker.send_everybody_away)
-        http_bound = await stack.enter_async_context(HttpPort(broker, signer).serving(host, http_port))
+        stack.callback(broker.end_consumers)
+        http_bound = await stack.enter_async_context(serving(HttpPort(broker, signer), host, http_port))
         signer.issuer = f"http://{host}:{http_bound}"
         stack.push_async_callback(Pushers(broker, signer).stop)
         housekeeping = asyncio.create_task(_keep_house(broker))
@@ -90,32 +90,26 @@ async def _keep_house(broker: Broker) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class EmulatorProcess:
     target: str
     """host:port, as PUBSUB_EMULATOR_HOST wants it."""
     http_url: str
     _process: subprocess.Popen[str]
 
     def kill(self) -> None:
-        """As `kill -9` does: nothing is finished, nothing is tidied up."""
+        """As `kill -9` does: without finishing or flushing anything."""
         self._process.kill()
         self._process.wait()
 
 
 def command(data_dir: Path, port: int = 0, http_port: int = 0) -> list[str]:
-    options = {"--port": port, "--http-port": http_port, "--data-dir": data_dir}
-    return [
-        sys.executable,
-        "-m",
-        "pubsub_emulator",
-        "serve",
-        *(str(part) for option in options.items() for part in option),
-    ]
+    options = ["--port", str(port), "--http-port", str(http_port), "--data-dir", str(data_dir)]
+    return [sys.executable, "-m", "pubsub_emulator", "serve", *options]
 
 
 @contextmanager
-def started(data_dir: Path, port: int = 0, http_port: int = 0) -> Iterator[Process]:
-    """Yields when it says that it is ready; terminates it, if it still runs, when the block is left."""
+def started(data_dir: Path, port: int = 0, http_port: int = 0) -> Iterator[EmulatorProcess]:
+    """Yields when the process logs `ready`; terminates it, if it still runs, when the block is left."""
     process = subprocess.Popen(command(data_dir, port, http_port), stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout  # noqa: S101
@@ -125,7 +119,7 @@ def started(data_dir: Path, port: int = 0, http_port: int = 0) -> Iterator[Proce
                 break
         else:
             raise RuntimeError(f"the emulator ended with exit code {process.wait()} before it was ready")
-        yield Process(fields["grpc"], fields["http"], process)
+        yield EmulatorProcess(fields["grpc"], fields["http"], process)
     finally:
         process.terminate()
         process.communicate()

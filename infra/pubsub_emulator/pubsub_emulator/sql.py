@@ -65,15 +65,7 @@ def publish(batch: Batch, encoded: bytes, owed: Mapping[int, Sequence[int]]) -> 
     """`owed` are the messages that each subscription must get, by its id."""
     return (
         "INSERT INTO publish (id, last, topic, published_at, request, checksum, owed) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (
-            batch.id,
-            batch.ids[-1],
-            batch.topic_id,
-            batch.published_at,
-            encoded,
-            zlib.crc32(encoded),
-            json.dumps(owed),
-        ),
+        (batch.id, batch.ids[-1], batch.topic_id, batch.published_at, encoded, zlib.crc32(encoded), json.dumps(owed)),
     )
 
 
@@ -89,7 +81,7 @@ def owe(subscription_id: int, message_ids: Sequence[int]) -> Statement:
 
 
 def ack(subscription_id: int, message_ids: Sequence[int], reclaimable: Iterable[int]) -> Statement:
-    """`reclaimable` are the batches that may go if nobody holds any of them any more."""
+    """`reclaimable` are the batches to delete if no subscription holds any of their messages."""
     return (
         "INSERT INTO ack (subscription, messages, batches) VALUES (?, ?, ?)",
         (subscription_id, json.dumps(message_ids), json.dumps(list(reclaimable))),
@@ -111,7 +103,7 @@ def owe_nothing(subscription_id: int) -> Statement:
 
 
 def reclaim_topic(topic_id: int, before: int) -> Statement:
-    """Free what nobody holds and was published before this time (in microseconds)."""
+    """Delete the batches that no subscription holds and that were published before this time (in microseconds)."""
     return (
         f"DELETE FROM batch WHERE topic = ? AND published_at < ? AND {_UNHELD}",  # noqa: S608
         (topic_id, before),
@@ -152,10 +144,7 @@ def delete_subscription(subscription_id: int) -> Statement:
 def put_faults(settings: dict[str, dict[str, Any]]) -> list[Statement]:
     return [
         ("DELETE FROM fault", ()),
-        (
-            "INSERT INTO fault (name, settings) SELECT key, value FROM json_each(?)",
-            (json.dumps(settings),),
-        ),
+        ("INSERT INTO fault (name, settings) SELECT key, value FROM json_each(?)", (json.dumps(settings),)),
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 import queue
 import sqlite3
@@ -17,15 +18,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from structlog import get_logger
-
 from pubsub_emulator import sql
 from pubsub_emulator.errors import DataFolderCorrupt, DataFolderInUse
 from pubsub_emulator.message import Batch
 from pubsub_emulator.sql import Statement
 from pubsub_emulator.wire import PublishRequest
 
-log = get_logger()
+log = logging.getLogger(__name__)
 
 _BATCHES: Final = "SELECT id, topic, published_at, request, checksum FROM batch"
 DATABASE: Final = "pubsub.sqlite"
@@ -39,7 +38,7 @@ class Store:
         data_dir.mkdir(parents=True, exist_ok=True)
         self.path: Final = data_dir / DATABASE
         self.advice: Final = (
-            f"Nothing was changed. Restore {data_dir} from a copy, or move it away to start with an empty one."
+            f"Nothing was changed. Restore {data_dir} from a copy, or rename it to start with an empty one."
         )
         self._lock = _lock(data_dir)
         try:
@@ -81,7 +80,7 @@ class Store:
     def _enqueue(self, statements: Sequence[Statement]) -> asyncio.Future[Any]:
         assert self._loop  # noqa: S101
         job = _Job(statements, self._loop.create_future())
-        # Nobody need wait for it: a failure is logged in any case.
+        # The caller need not await it: a failure is logged in any case.
         job.future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._inbox.put(job)
         return job.future
@@ -116,7 +115,7 @@ class Store:
                 for job in group:
                     for text, parameters in job.statements:
                         job.rows = self._database.execute(text, parameters).fetchall()
-        except Exception as error:  # whatever it is, it goes to those who wait, and the thread lives on
+        except Exception as error:  # every caller of the group gets it, and the thread goes on
             return error
         return None
 
@@ -132,7 +131,7 @@ class _Job:
 
 def _answer(group: list[_Job], failure: Exception | None) -> None:
     if failure:
-        log.error("changes could not be stored", requests=len(group), error=str(failure))
+        log.error("changes could not be stored", extra={"requests": len(group), "error": str(failure)})
     for job in group:
         if job.future.done():  # the caller gave up waiting
             continue

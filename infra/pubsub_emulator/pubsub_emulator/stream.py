@@ -10,7 +10,7 @@ import grpc
 
 from pubsub_emulator import wire
 from pubsub_emulator.broker import Broker
-from pubsub_emulator.errors import Refused, invalid
+from pubsub_emulator.errors import CallRefused, invalid
 from pubsub_emulator.leases import Consumer, fill
 from pubsub_emulator.policy import check_deadline, check_extension
 from pubsub_emulator.subscription import Subscription
@@ -81,7 +81,7 @@ class Stream:
             return
         faults = self._broker.faults
         if faults.active and faults.strikes("drop-streams", self._subscription.config.topic):
-            raise Refused(grpc.StatusCode.UNAVAILABLE, "the fault drop-streams is on")
+            raise CallRefused(grpc.StatusCode.UNAVAILABLE, "the fault drop-streams is on")
         batch, consumer.batch = consumer.batch, []
         response = self._response()
         fill(response, batch, self._subscription.config)

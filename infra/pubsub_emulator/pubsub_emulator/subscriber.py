@@ -11,7 +11,7 @@ from google.protobuf.empty_pb2 import Empty
 from pubsub_emulator import wire
 from pubsub_emulator.broker import Broker
 from pubsub_emulator.catalog import detached
-from pubsub_emulator.errors import Refused, StaleAckIds, invalid
+from pubsub_emulator.errors import CallRefused, StaleAckIds, invalid
 from pubsub_emulator.leases import Consumer, fill
 from pubsub_emulator.policy import check_extension, check_project, complete_subscription
 from pubsub_emulator.publisher import merge
@@ -146,7 +146,7 @@ class Subscriber:
             case "time":
                 await self._broker.seek(subscription, request.time.ToMicroseconds())
             case "snapshot":
-                raise Refused(grpc.StatusCode.UNIMPLEMENTED, "snapshot: this emulator seeks by time only")
+                raise CallRefused(grpc.StatusCode.UNIMPLEMENTED, "snapshot: this emulator seeks by time only")
             case _:
                 raise invalid("target: either time or snapshot must be set")
         return wire.SeekResponse()
@@ -154,7 +154,7 @@ class Subscriber:
     def _pullable(self, name: str) -> Subscription:
         subscription = self._open(name)
         if subscription.config.push_config.push_endpoint:
-            raise Refused(grpc.StatusCode.FAILED_PRECONDITION, f"subscription: {name} is pushed, not pulled")
+            raise CallRefused(grpc.StatusCode.FAILED_PRECONDITION, f"subscription: {name} is pushed, not pulled")
         return subscription
 
     def _open(self, name: str) -> Subscription:

@@ -1,6 +1,6 @@
-"""One subscription in memory: what is ready, what is leased and until when, and who is waiting.
+"""One subscription in memory: its ready messages, its leases and their deadlines, and its waiting consumers.
 
-Everything here runs on the event loop and touches no disk; what must be remembered goes through `Keeper`. After a restart it is
+Everything here runs on the event loop and touches no disk; what must be stored goes through `Keeper`. After a restart it is
 rebuilt from the store: leases are forgotten, so what was unacked is ready again at once.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from pubsub_emulator.errors import Refused
+from pubsub_emulator.errors import CallRefused
 from pubsub_emulator.faults import Faults
 from pubsub_emulator.filters import Filter
 from pubsub_emulator.leases import Alarm, Consumer, Handed, Leases, message_of
@@ -33,7 +33,7 @@ class Keeper(Protocol):
     def remember_failures(self, subscription: Subscription, delivery: Delivery) -> None: ...
 
     def restore(self, subscription: Subscription, messages: list[Message]) -> None:
-        """Acked messages of an ordering key are wanted again."""
+        """Store acked messages as unacked again, because their ordering key is replayed."""
 
 
 class Subscription:
@@ -43,7 +43,7 @@ class Subscription:
         self.topic_id: Final = topic_id
         self.filter: Final = Filter.parse(config.filter)
         self.pending: dict[int, Delivery] = {}
-        """Every unacked message by its id, except those that were never looked at and wait as part of their publish."""
+        """Every unacked message by its id, except those that still wait inside a `Run`."""
         self._keeper: Final = keeper
         self._ready: Final = Ready()
         self._leases: Final = Leases(id)
@@ -76,7 +76,7 @@ class Subscription:
     # ── messages come in ──
 
     def choose(self, batch: Batch) -> Batch | list[Message]:
-        """What it is to get of a publish: the whole, unless somebody has to look at the single messages."""
+        """The messages of a publish that this subscription gets: the batch itself, unless single messages must be examined."""
         if self.filter.everything:
             keyed = self.config.enable_message_ordering and batch.request.messages[0].ordering_key
             return batch.messages() if keyed or self._keeper.faults.active else batch
@@ -99,7 +99,7 @@ class Subscription:
         self.dispatch()
 
     def reset(self, messages: Iterable[Message]) -> None:
-        """Forget everything and start again with exactly these messages."""
+        """Drop everything and start again with exactly these messages."""
         for delivery in self.pending.values():
             self._leases.end(delivery)
             delivery.acked = True
@@ -108,7 +108,7 @@ class Subscription:
         self.enqueue(messages)
 
     def drop_older(self, oldest: int) -> list[Message]:
-        """Forget what was published before this time, acked or not, and return it."""
+        """Drop what was published before this time (in microseconds), and return it."""
         if any(run.batch.published_at < oldest for run in self._ready.runs()):
             self._unpack()
         old = [one for one in self.pending.values() if one.message.batch.published_at < oldest]
@@ -126,7 +126,7 @@ class Subscription:
         self.dispatch()
 
     def leave(self, consumer: Consumer) -> None:
-        """What it was handed but never got is ready again at once; what it got stays leased until the deadline."""
+        """What it was handed but not sent is ready again at once; what it was sent stays leased until the deadline."""
         if consumer in self._consumers:
             self._consumers.remove(consumer)
         if consumer.batch:
@@ -134,7 +134,7 @@ class Subscription:
             self.give_back(batch)
 
     def give_back(self, batch: Sequence[Handed]) -> None:
-        """Undo a hand-over that never reached anybody: it does not count as an attempt."""
+        """Undo a hand-over that reached no client: it does not count as a delivery attempt."""
         for ack_id, delivery in reversed(batch):
             if delivery.ack_id == ack_id:
                 self._leases.end(delivery)
@@ -143,7 +143,7 @@ class Subscription:
         self.dispatch()
 
     def dispatch(self) -> None:
-        """Hand what is ready to those with room, in turn."""
+        """Hand ready messages to the consumers that have room, in turn."""
         tried = 0
         while self._ready and tried < len(self._consumers):
             consumer = self._consumers[0]
@@ -198,13 +198,13 @@ class Subscription:
             self._fail(delivery for _, delivery in leased)
         return [ack_id for ack_id, delivery in resolved if delivery is None] if self.exactly_once else []
 
-    def end(self, reason: Refused) -> None:
+    def end(self, reason: CallRefused) -> None:
         """The subscription was deleted or detached."""
-        self.send_away(reason)
+        self.end_consumers(reason)
         self._alarm.stop()
         self.reset([])
 
-    def send_away(self, reason: Refused) -> None:
+    def end_consumers(self, reason: CallRefused) -> None:
         for consumer in self._consumers:
             consumer.end(reason)
         self._consumers.clear()

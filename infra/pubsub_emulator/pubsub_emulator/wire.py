@@ -1,4 +1,4 @@
-"""What is spoken on the gRPC port: the raw protobuf classes, coroutines as methods, and pages of names.
+"""The gRPC side: the raw protobuf classes, RPC handlers for coroutines, and pages of names.
 
 The classes are those behind google-cloud-pubsub's types: the proto-plus wrappers cost more than the RPC that carries them, so the
 emulator never touches one.
@@ -17,7 +17,7 @@ from google.pubsub_v1 import types
 from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untyped]
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
-from pubsub_emulator.errors import Refused, StaleAckIds, invalid
+from pubsub_emulator.errors import CallRefused, StaleAckIds, invalid
 
 # The classes are made at import time, so no type checker knows them.
 Raw: TypeAlias = Any
@@ -73,14 +73,14 @@ def stream(method: Method, request: Raw, response: Raw) -> grpc.RpcMethodHandler
 
 
 def _guarded(method: Method) -> Any:
-    """Our refusals become statuses, and nothing else leaks."""
+    """Answer refusals and storage errors with their gRPC status."""
 
     async def guarded(request: Any, context: Context) -> Any:
         try:
             return await method(request, context)
         except StaleAckIds as refusal:
             await context.abort(refusal.code, refusal.message, _error_info(refusal))
-        except Refused as refusal:
+        except CallRefused as refusal:
             await context.abort(refusal.code, refusal.message)
         except sqlite3.Error as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"the change could not be stored: {error}")

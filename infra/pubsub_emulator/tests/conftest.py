@@ -1,4 +1,3 @@
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -7,7 +6,7 @@ import pytest
 from pubsub_emulator import google
 from pubsub_emulator.server import Running, running, started
 
-from .parts import Bus
+from .parts import Bus, connected
 
 JAR = google.find()
 
@@ -36,7 +35,7 @@ def emulator_process(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 async def ours(emulator: Running, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bus]:
-    async for bus in _connected(emulator.target, False, monkeypatch):
+    async with connected(emulator.target, monkeypatch) as bus:
         yield bus
 
 
@@ -46,12 +45,11 @@ async def ours(emulator: Running, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 async def bus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Bus]:
     """The contract is for both."""
     if request.param == "googles":
-        async for googles in _connected(request.getfixturevalue("googles_target"), True, monkeypatch):
+        async with connected(request.getfixturevalue("googles_target"), monkeypatch, google=True) as googles:
             yield googles
     else:
-        async with running(tmp_path / "pubsub") as embedded:
-            async for own in _connected(embedded.target, False, monkeypatch):
-                yield own
+        async with running(tmp_path / "pubsub") as embedded, connected(embedded.target, monkeypatch) as own:
+            yield own
 
 
 @pytest.fixture
@@ -60,15 +58,5 @@ async def buses(ours: Bus, request: pytest.FixtureRequest, monkeypatch: pytest.M
     if JAR is None:
         yield [ours]
     else:
-        async for googles in _connected(request.getfixturevalue("googles_target"), True, monkeypatch):
+        async with connected(request.getfixturevalue("googles_target"), monkeypatch, google=True) as googles:
             yield [ours, googles]
-
-
-async def _connected(target: str, is_google: bool, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bus]:
-    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", target)
-    bus = Bus(target, is_google)
-    try:
-        yield bus
-    finally:
-        await bus.close()
-        await asyncio.sleep(0)  # lets the closed channels' callbacks run in this loop

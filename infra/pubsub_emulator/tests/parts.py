@@ -4,8 +4,10 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from google.api_core.exceptions import DeadlineExceeded, GoogleAPICallError
 from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient
 from google.pubsub_v1.types import (
@@ -32,7 +34,7 @@ GOOGLE_DEVIATES = {
     46: "a cancelled stream is served on, so messages wait for its deadline",
     48: "subscriptions cannot be detached",
 }
-"""By the number of the contract case. Every entry is asserted by the test of its number, so that we hear when Google mends it."""
+"""By the number of the contract case. Every entry is asserted by the test of its number, which fails once Google fixes it."""
 
 PROJECT = "projects/contract"
 _numbers = itertools.count()
@@ -109,7 +111,18 @@ class Bus:
         await self.extend(subscription, 0, *received)
 
 
-class Stream:
+@asynccontextmanager
+async def connected(target: str, monkeypatch: pytest.MonkeyPatch, google: bool = False) -> AsyncIterator[Bus]:
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", target)
+    bus = Bus(target, google)
+    try:
+        yield bus
+    finally:
+        await bus.close()
+        await asyncio.sleep(0)  # lets the closed channels' callbacks run in this loop
+
+
+class StreamingPull:
     """A streaming pull whose requests are sent one by one. What comes back waits in a queue until it is asked for."""
 
     def __init__(self, bus: Bus) -> None:
@@ -118,7 +131,7 @@ class Stream:
         self._responses: asyncio.Queue[StreamingPullResponse] = asyncio.Queue()
         self._reader: asyncio.Task[None] | None = None
 
-    async def open(self, **fields: Any) -> "Stream":
+    async def open(self, **fields: Any) -> "StreamingPull":
         self.send(**fields)
         call = await self._bus.subscriber.streaming_pull(requests=self._outgoing(), timeout=60)
         self._reader = asyncio.create_task(self._read(call))

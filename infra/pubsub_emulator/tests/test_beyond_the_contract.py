@@ -20,7 +20,7 @@ from grpc import StatusCode
 from pubsub_emulator import wire
 from pubsub_emulator.server import Running
 
-from .parts import GOOGLE_DEVIATES, Bus, Stream, refusal, texts
+from .parts import GOOGLE_DEVIATES, Bus, StreamingPull, refusal, texts
 
 HERE = Path(__file__).parent
 
@@ -67,7 +67,7 @@ async def test_a_pull_that_must_not_wait_takes_what_is_there(ours: Bus) -> None:
 
 async def test_a_stream_confirms_acks_and_extensions_with_exactly_once(ours: Bus) -> None:
     topic, subscription = await ours.pair(enable_exactly_once_delivery=True)
-    stream = await Stream(ours).open(subscription=subscription, stream_ack_deadline_seconds=60)
+    stream = await StreamingPull(ours).open(subscription=subscription, stream_ack_deadline_seconds=60)
     await ours.publish(topic, "a", "b")
     first, second = await stream.receive(2)
 
@@ -88,7 +88,9 @@ async def test_a_stream_confirms_acks_and_extensions_with_exactly_once(ours: Bus
 
 async def test_a_keepalive_ping_is_answered(ours: Bus) -> None:
     _, subscription = await ours.pair()
-    stream = await Stream(ours).open(subscription=subscription, stream_ack_deadline_seconds=10, protocol_version=1)
+    stream = await StreamingPull(ours).open(
+        subscription=subscription, stream_ack_deadline_seconds=10, protocol_version=1
+    )
 
     stream.send()
 
@@ -101,7 +103,7 @@ async def test_a_keepalive_ping_is_answered(ours: Bus) -> None:
 @pytest.mark.parametrize("field", [{"client_id": "b"}, {"max_outstanding_messages": 4}, {"max_outstanding_bytes": 4}])
 async def test_what_only_the_first_request_may_set_is_refused_later(ours: Bus, field: dict[str, Any]) -> None:
     _, subscription = await ours.pair()
-    stream = await Stream(ours).open(subscription=subscription, stream_ack_deadline_seconds=10)
+    stream = await StreamingPull(ours).open(subscription=subscription, stream_ack_deadline_seconds=10)
 
     stream.send(**field)
 
@@ -111,7 +113,7 @@ async def test_what_only_the_first_request_may_set_is_refused_later(ours: Bus, f
 
 async def test_a_message_larger_than_a_streams_whole_allowance_still_gets_through(ours: Bus) -> None:
     topic, subscription = await ours.pair()
-    stream = await Stream(ours).open(
+    stream = await StreamingPull(ours).open(
         subscription=subscription, stream_ack_deadline_seconds=10, max_outstanding_bytes=1000
     )
 
@@ -125,8 +127,12 @@ async def test_a_message_larger_than_a_streams_whole_allowance_still_gets_throug
 
 async def test_streams_share_what_there_is(ours: Bus) -> None:
     topic, subscription = await ours.pair()
-    one = await Stream(ours).open(subscription=subscription, stream_ack_deadline_seconds=60, max_outstanding_messages=5)
-    two = await Stream(ours).open(subscription=subscription, stream_ack_deadline_seconds=60, max_outstanding_messages=5)
+    one = await StreamingPull(ours).open(
+        subscription=subscription, stream_ack_deadline_seconds=60, max_outstanding_messages=5
+    )
+    two = await StreamingPull(ours).open(
+        subscription=subscription, stream_ack_deadline_seconds=60, max_outstanding_messages=5
+    )
 
     await ours.publish(topic, *[str(number) for number in range(10)])
 
@@ -140,13 +146,13 @@ async def test_one_key_does_not_wait_for_another(ours: Bus) -> None:
     topic, subscription = await ours.pair(enable_message_ordering=True)
     await ours.publish(topic, "ada 1", "ada 2", ordering_key="ada")
     await ours.publish(topic, "eve 1", "eve 2", ordering_key="eve")
-    await ours.publish(topic, "nobody's")
+    await ours.publish(topic, "without a key")
 
     (ada,) = await ours.pull(subscription, 1)
     others = await ours.pull(subscription, 5, within=1)
 
     assert texts([ada]) == ["ada 1"]
-    assert texts(others) == ["eve 1", "eve 2", "nobody's"]
+    assert texts(others) == ["eve 1", "eve 2", "without a key"]
 
 
 async def test_a_dead_letter_lets_its_key_go_on(ours: Bus) -> None:
@@ -191,7 +197,7 @@ async def test_a_message_of_almost_ten_megabytes_is_delivered(emulator: Running,
 
 async def test_idle_delivery_takes_single_digit_milliseconds(ours: Bus) -> None:
     topic, subscription = await ours.pair()
-    stream = await Stream(ours).open(subscription=subscription, stream_ack_deadline_seconds=60)
+    stream = await StreamingPull(ours).open(subscription=subscription, stream_ack_deadline_seconds=60)
     await ours.publish(topic, "warm")
     await stream.receive(1)
 

@@ -69,7 +69,7 @@ async def test_35_five_nacks_make_a_dead_letter_that_tells_where_it_comes_from(b
         attempts.append(received.delivery_attempt)
         await bus.nack(subscription, received)
 
-    # Google's forwards only when somebody asks for the message once more.
+    # Google's forwards only when the message is pulled once more.
     assert await bus.nothing(subscription)
     (letter,) = await bus.pull(morgue)
     assert attempts == [1, 2, 3, 4, 5]

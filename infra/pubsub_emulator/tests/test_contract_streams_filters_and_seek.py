@@ -9,7 +9,7 @@ from google.api_core.exceptions import InvalidArgument, NotFound
 from google.pubsub_v1.types import DetachSubscriptionRequest, SeekRequest
 from grpc import StatusCode
 
-from .parts import PROJECT, Bus, Stream, fresh, refusal, texts
+from .parts import PROJECT, Bus, StreamingPull, fresh, refusal, texts
 
 
 async def test_40_a_filter_lets_through_what_matches(bus: Bus) -> None:
@@ -42,12 +42,12 @@ async def test_42_a_bad_first_request_ends_the_stream(bus: Bus, first: dict[str,
     request = {"subscription": subscription, "stream_ack_deadline_seconds": 10} | first
 
     with pytest.raises(InvalidArgument):
-        await (await Stream(bus).open(**request)).end()
+        await (await StreamingPull(bus).open(**request)).end()
 
 
 async def test_42_the_subscription_cannot_be_named_again(bus: Bus) -> None:
     topic, subscription = await bus.pair()
-    stream = await Stream(bus).open(subscription=subscription, stream_ack_deadline_seconds=10)
+    stream = await StreamingPull(bus).open(subscription=subscription, stream_ack_deadline_seconds=10)
     await bus.publish(topic, "open")
     assert texts(await stream.receive(1)) == ["open"]
 
@@ -61,12 +61,12 @@ async def test_43_a_stream_on_a_missing_subscription_ends_not_found(bus: Bus) ->
     missing = f"{PROJECT}/subscriptions/{fresh('missing')}"
 
     with pytest.raises(NotFound):
-        await (await Stream(bus).open(subscription=missing, stream_ack_deadline_seconds=10)).end()
+        await (await StreamingPull(bus).open(subscription=missing, stream_ack_deadline_seconds=10)).end()
 
 
 async def test_43_deleting_the_subscription_ends_its_streams_not_found(bus: Bus) -> None:
     topic, subscription = await bus.pair()
-    stream = await Stream(bus).open(subscription=subscription, stream_ack_deadline_seconds=10)
+    stream = await StreamingPull(bus).open(subscription=subscription, stream_ack_deadline_seconds=10)
     await bus.publish(topic, "open")
     assert texts(await stream.receive(1)) == ["open"]
 
@@ -79,7 +79,7 @@ async def test_43_deleting_the_subscription_ends_its_streams_not_found(bus: Bus)
 async def test_44_a_stream_gets_no_more_than_it_can_hold(bus: Bus) -> None:
     topic, subscription = await bus.pair()
     limits = {"max_outstanding_messages": 3, "max_outstanding_bytes": 1_000_000}
-    stream = await Stream(bus).open(subscription=subscription, stream_ack_deadline_seconds=60, **limits)
+    stream = await StreamingPull(bus).open(subscription=subscription, stream_ack_deadline_seconds=60, **limits)
     await bus.publish(topic, *"abcdefgh")
 
     received = await stream.receive(8, within=1.5)
@@ -93,7 +93,7 @@ async def test_44_a_stream_gets_no_more_than_it_can_hold(bus: Bus) -> None:
 
 async def test_45_a_half_closed_stream_ends_well(bus: Bus) -> None:
     topic, subscription = await bus.pair()
-    stream = await Stream(bus).open(subscription=subscription, stream_ack_deadline_seconds=10)
+    stream = await StreamingPull(bus).open(subscription=subscription, stream_ack_deadline_seconds=10)
     await bus.publish(topic, "for the first")
     (received,) = await stream.receive(1)
     stream.send(ack_ids=[received.ack_id])
@@ -107,7 +107,7 @@ async def test_45_a_half_closed_stream_ends_well(bus: Bus) -> None:
 
 async def test_46_a_cancelled_stream_gets_nothing_more(bus: Bus) -> None:
     topic, subscription = await bus.pair()
-    stream = await Stream(bus).open(subscription=subscription, stream_ack_deadline_seconds=60)
+    stream = await StreamingPull(bus).open(subscription=subscription, stream_ack_deadline_seconds=60)
     await bus.publish(topic, "open")
     assert texts(await stream.receive(1)) == ["open"]
 
@@ -116,7 +116,7 @@ async def test_46_a_cancelled_stream_gets_nothing_more(bus: Bus) -> None:
     if bus.deviates(46):
         assert not all([await _reaches_a_pull(bus, topic, subscription) for _ in range(3)])
         return
-    # The news travels for a moment, so the first may still go where nobody is.
+    # The cancellation takes a moment to arrive, so the first message may still be sent to the cancelled stream.
     while not await _reaches_a_pull(bus, topic, subscription):
         pass
     assert all([await _reaches_a_pull(bus, topic, subscription) for _ in range(3)])

@@ -1,6 +1,8 @@
 """What was answered is on disk: the process may die at any moment, its folder does not grow for ever, and damage is found."""
 
 import asyncio
+import os
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -17,7 +19,7 @@ from pubsub_emulator.errors import DataFolderCorrupt
 from pubsub_emulator.server import Running, command, running, started
 from pubsub_emulator.store import DATABASE
 
-from .parts import Bus, texts, until
+from .parts import Bus, connected, texts, until
 
 pytestmark = pytest.mark.system
 
@@ -37,22 +39,18 @@ async def test_kill_9_under_load_loses_nothing_that_was_answered(
 
     for _ in range(KILLS):
         with started(tmp_path) as process:
-            monkeypatch.setenv("PUBSUB_EMULATOR_HOST", process.target)
-            bus = Bus(process.target, google=False)
-            names = names or list(await bus.pair(ack_deadline_seconds=600))
-            goal = len(published) + ENOUGH
-            load = [asyncio.create_task(_publish(bus, names[0], published)) for _ in range(3)]
-            load.append(asyncio.create_task(_consume(bus, names[1], acked, in_doubt)))
-            await until(partial(_reached, goal, published, acked), 60)
-            process.kill()
-            await asyncio.gather(*load)
-            await bus.close()
+            async with connected(process.target, monkeypatch) as bus:
+                names = names or list(await bus.pair(ack_deadline_seconds=600))
+                goal = len(published) + ENOUGH
+                load = [asyncio.create_task(_publish(bus, names[0], published)) for _ in range(3)]
+                load.append(asyncio.create_task(_consume(bus, names[1], acked, in_doubt)))
+                await until(partial(_reached, goal, published, acked), 60)
+                process.kill()
+                await asyncio.gather(*load)
 
     with started(tmp_path) as process:
-        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", process.target)
-        bus = Bus(process.target, google=False)
-        left = {one.message.message_id for one in await bus.pull(names[1], 1_000_000, within=3)}
-        await bus.close()
+        async with connected(process.target, monkeypatch) as bus:
+            left = {one.message.message_id for one in await bus.pull(names[1], 1_000_000, within=3)}
     assert len(published) >= KILLS * ENOUGH
     assert published - acked - in_doubt <= left, "an answered publish was lost"
     assert not acked & left, "an answered ack was forgotten"
@@ -91,44 +89,36 @@ async def _consume(bus: Bus, subscription: str, acked: set[str], in_doubt: set[s
 async def test_topics_subscriptions_attempts_and_order_survive_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path) as first:
-        bus = _connect(first, monkeypatch)
+    async with running(tmp_path) as first, connected(first.target, monkeypatch) as bus:
         topic, dead = await bus.topic(labels={"team": "midwives"}), await bus.topic()
         policy = {"dead_letter_topic": dead, "max_delivery_attempts": 7}
         subscription = await bus.subscription(topic, enable_message_ordering=True, dead_letter_policy=policy)
         await bus.publish(topic, "1", "2", "3", ordering_key="ada")
         await bus.nack(subscription, *await bus.pull(subscription))
         before = await bus.subscriber.get_subscription(subscription=subscription)
-        await bus.close()
 
-    async with running(tmp_path) as second:
-        bus = _connect(second, monkeypatch)
+    async with running(tmp_path) as second, connected(second.target, monkeypatch) as bus:
         received = await bus.pull(subscription, 3)
         assert texts(received) == ["1", "2", "3"]
         assert [one.delivery_attempt for one in received] == [2, 1, 1]
         assert await bus.subscriber.get_subscription(subscription=subscription) == before
         assert (await bus.publisher.get_topic(topic=topic)).labels == {"team": "midwives"}
-        await bus.close()
 
 
 async def test_an_ack_of_a_delivery_from_before_a_restart_still_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path) as first:
-        bus = _connect(first, monkeypatch)
+    async with running(tmp_path) as first, connected(first.target, monkeypatch) as bus:
         topic, subscription = await bus.pair()
         await bus.publish(topic, "done", "open")
         done, _ = await bus.pull(subscription, 2)
-        await bus.close()
 
-    async with running(tmp_path) as second:
-        bus = _connect(second, monkeypatch)
+    async with running(tmp_path) as second, connected(second.target, monkeypatch) as bus:
         await bus.ack(subscription, done)
         assert texts(await bus.pull(subscription, 2, within=1)) == ["open"]
-        await bus.close()
 
 
-async def test_what_everybody_acked_frees_its_space(emulator: Running, ours: Bus, tmp_path: Path) -> None:
+async def test_what_every_subscription_acked_frees_its_space(emulator: Running, ours: Bus, tmp_path: Path) -> None:
     topic = await ours.topic()
     first, second = await ours.subscription(topic), await ours.subscription(topic)
     sizes = []
@@ -156,11 +146,6 @@ async def test_what_is_older_than_its_retention_is_dropped(emulator: Running, ou
     assert texts(await ours.pull(subscription, 3, within=1)) == ["3"]
 
 
-def _connect(emulator: Running, monkeypatch: pytest.MonkeyPatch) -> Bus:
-    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.target)
-    return Bus(emulator.target, google=False)
-
-
 async def test_a_second_emulator_on_the_same_folder_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path):
         second = subprocess.run(command(tmp_path), capture_output=True, text=True, timeout=30)  # noqa: ASYNC221
@@ -170,13 +155,16 @@ async def test_a_second_emulator_on_the_same_folder_is_refused(tmp_path: Path) -
     assert "--data-dir" in second.stderr
 
 
-def test_a_taken_port_is_named(tmp_path: Path) -> None:
+def test_a_taken_port_is_named_with_the_program_that_has_it(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         refused = subprocess.run(command(tmp_path, port), capture_output=True, text=True, timeout=30)
 
     assert refused.returncode == 10
     assert f"cannot listen on 127.0.0.1:{port}" in refused.stderr
+    assert f"lsof -i :{port}" in refused.stderr
+    if shutil.which("lsof"):
+        assert f"(pid {os.getpid()}) has the port" in refused.stderr
 
 
 def _overwrite(offset: int, data: bytes) -> Callable[[Path], None]:
@@ -236,12 +224,9 @@ def _leave_only_the_log(path: Path) -> None:
 async def test_a_damaged_folder_is_refused_and_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
 ) -> None:
-    async with running(tmp_path) as emulator:
-        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.target)
-        bus = Bus(emulator.target, google=False)
+    async with running(tmp_path) as emulator, connected(emulator.target, monkeypatch) as bus:
         topic, _ = await bus.pair()
         await bus.publish(topic, "precious")
-        await bus.close()
     damage(tmp_path / DATABASE)
     damaged = _contents(tmp_path)
 

@@ -1,24 +1,21 @@
-"""Faults: switched while it runs, inside what the service promises, and remembered."""
+"""FaultSwitches: switched while it runs, inside what the service promises, and remembered."""
 
 import asyncio
-import json
 import time
 from pathlib import Path
 
 import httpx
 import pytest
-from click.testing import CliRunner
 from google.api_core.exceptions import ServiceUnavailable
 from grpc import StatusCode
 
-from fern.cli import main
 from pubsub_emulator.faults import DESCRIPTIONS
 from pubsub_emulator.server import Running, running
 
-from .parts import Bus, Stream, refusal, texts
+from .parts import Bus, StreamingPull, refusal, texts
 
 
-class Faults:
+class FaultSwitches:
     def __init__(self, url: str) -> None:
         self._url = f"{url}/faults"
 
@@ -34,18 +31,18 @@ class Faults:
 
 
 @pytest.fixture
-def faults(emulator: Running) -> Faults:
-    return Faults(emulator.http_url)
+def faults(emulator: Running) -> FaultSwitches:
+    return FaultSwitches(emulator.http_url)
 
 
-async def test_all_are_listed_and_off_at_first(faults: Faults) -> None:
+async def test_all_are_listed_and_off_at_first(faults: FaultSwitches) -> None:
     items = (await faults.call("GET")).json()["items"]
 
     assert [item["name"] for item in items] == list(DESCRIPTIONS)
     assert not any(item["active"] for item in items)
 
 
-async def test_they_are_set_cleared_one_by_one_and_cleared_together(faults: Faults) -> None:
+async def test_they_are_set_cleared_one_by_one_and_cleared_together(faults: FaultSwitches) -> None:
     await faults.set("duplicate", rate=0.5)
     await faults.set("delay", seconds=2, topic="labour.begun")
     await faults.set("hang")
@@ -69,7 +66,7 @@ async def test_they_are_set_cleared_one_by_one_and_cleared_together(faults: Faul
     ],
 )
 async def test_a_bad_fault_is_a_problem_that_says_what_is_wrong(
-    faults: Faults, name: str, body: object, status: int
+    faults: FaultSwitches, name: str, body: object, status: int
 ) -> None:
     response = await faults.call("PUT", f"/{name}", body)
 
@@ -83,10 +80,10 @@ async def test_a_bad_fault_is_a_problem_that_says_what_is_wrong(
 @pytest.mark.system
 async def test_they_survive_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as first:
-        await Faults(first.http_url).set("delay", rate=0.25, seconds=3, topic="labour.begun")
+        await FaultSwitches(first.http_url).set("delay", rate=0.25, seconds=3, topic="labour.begun")
 
     async with running(tmp_path) as second:
-        (fault,) = await Faults(second.http_url).on()
+        (fault,) = await FaultSwitches(second.http_url).on()
 
     assert fault == {
         "name": "delay",
@@ -98,7 +95,7 @@ async def test_they_survive_a_restart(tmp_path: Path) -> None:
     }
 
 
-async def test_duplicate_delivers_a_copy_whose_ack_counts_for_both(ours: Bus, faults: Faults) -> None:
+async def test_duplicate_delivers_a_copy_whose_ack_counts_for_both(ours: Bus, faults: FaultSwitches) -> None:
     topic, subscription = await ours.pair()
     await faults.set("duplicate")
     await ours.publish(topic, "twice")
@@ -127,7 +124,7 @@ async def test_what_is_not_acked_is_counted_with_its_age(ours: Bus, emulator: Ru
     assert item["oldest_seconds"] >= 0
 
 
-async def test_exactly_once_and_ordering_keys_are_left_alone(ours: Bus, faults: Faults) -> None:
+async def test_exactly_once_and_ordering_keys_are_left_alone(ours: Bus, faults: FaultSwitches) -> None:
     topic = await ours.topic()
     once = await ours.subscription(topic, enable_exactly_once_delivery=True)
     ordered = await ours.subscription(topic, enable_message_ordering=True)
@@ -140,7 +137,7 @@ async def test_exactly_once_and_ordering_keys_are_left_alone(ours: Bus, faults: 
     assert texts(await ours.pull(ordered, 7, within=1)) == [*"abcdef"]
 
 
-async def test_delay_holds_a_message_back(ours: Bus, faults: Faults) -> None:
+async def test_delay_holds_a_message_back(ours: Bus, faults: FaultSwitches) -> None:
     topic, subscription = await ours.pair()
     await faults.set("delay", seconds=1.5)
 
@@ -151,7 +148,7 @@ async def test_delay_holds_a_message_back(ours: Bus, faults: Faults) -> None:
     assert time.monotonic() - published >= 1.5
 
 
-async def test_reorder_shuffles_what_is_ready(ours: Bus, faults: Faults) -> None:
+async def test_reorder_shuffles_what_is_ready(ours: Bus, faults: FaultSwitches) -> None:
     topic, subscription = await ours.pair()
     await faults.set("reorder")
     numbers = [str(number) for number in range(200)]
@@ -163,7 +160,7 @@ async def test_reorder_shuffles_what_is_ready(ours: Bus, faults: Faults) -> None
     assert sorted(received, key=int) == numbers
 
 
-async def test_forget_acks_answers_but_keeps_the_message(ours: Bus, faults: Faults) -> None:
+async def test_forget_acks_answers_but_keeps_the_message(ours: Bus, faults: FaultSwitches) -> None:
     topic, subscription = await ours.pair()
     await ours.publish(topic, "undead")
     received = await ours.pull(subscription)
@@ -175,7 +172,7 @@ async def test_forget_acks_answers_but_keeps_the_message(ours: Bus, faults: Faul
     assert texts(await ours.pull(subscription)) == ["undead"]
 
 
-async def test_refuse_publish_strikes_only_the_topic_that_was_named(ours: Bus, faults: Faults) -> None:
+async def test_refuse_publish_strikes_only_the_topic_that_was_named(ours: Bus, faults: FaultSwitches) -> None:
     struck, spared = await ours.topic(), await ours.topic()
 
     await faults.set("refuse-publish", topic=struck.rpartition("/")[2])
@@ -184,7 +181,7 @@ async def test_refuse_publish_strikes_only_the_topic_that_was_named(ours: Bus, f
     assert await refusal(ours.publish(spared, "x")) is None
 
 
-async def test_a_rate_strikes_some_and_spares_some(ours: Bus, faults: Faults) -> None:
+async def test_a_rate_strikes_some_and_spares_some(ours: Bus, faults: FaultSwitches) -> None:
     topic = await ours.topic()
     await faults.set("refuse-publish", rate=0.5)
 
@@ -193,7 +190,7 @@ async def test_a_rate_strikes_some_and_spares_some(ours: Bus, faults: Faults) ->
     assert outcomes == {None, StatusCode.UNAVAILABLE}
 
 
-async def test_hang_leaves_a_publish_unanswered_until_it_is_cleared(ours: Bus, faults: Faults) -> None:
+async def test_hang_leaves_a_publish_unanswered_until_it_is_cleared(ours: Bus, faults: FaultSwitches) -> None:
     topic, subscription = await ours.pair()
     await faults.set("hang")
 
@@ -206,9 +203,9 @@ async def test_hang_leaves_a_publish_unanswered_until_it_is_cleared(ours: Bus, f
     assert texts(await ours.pull(subscription)) == ["patient"]
 
 
-async def test_drop_streams_ends_the_stream_and_gives_the_message_to_the_next(ours: Bus, faults: Faults) -> None:
+async def test_drop_streams_ends_the_stream_and_gives_the_message_to_the_next(ours: Bus, faults: FaultSwitches) -> None:
     topic, subscription = await ours.pair()
-    stream = await Stream(ours).open(subscription=subscription, stream_ack_deadline_seconds=600)
+    stream = await StreamingPull(ours).open(subscription=subscription, stream_ack_deadline_seconds=600)
     await faults.set("drop-streams")
 
     await ours.publish(topic, "slippery")
@@ -217,28 +214,3 @@ async def test_drop_streams_ends_the_stream_and_gives_the_message_to_the_next(ou
     await faults.call("DELETE")
 
     assert texts(await ours.pull(subscription)) == ["slippery"]
-
-
-async def test_the_command_lists_sets_and_clears(
-    emulator: Running, faults: Faults, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("FERN_HOME", str(tmp_path))
-    monkeypatch.setenv("FERN_PORT_BASE", str(int(emulator.http_url.rpartition(":")[2]) - 5))
-
-    async def fern(*words: str) -> tuple[int, str]:
-        result = await asyncio.to_thread(CliRunner().invoke, main, ["fault", *words])
-        return result.exit_code, result.output
-
-    assert (await fern("set", "bus", "delay", "--rate", "0.5", "seconds=2", "topic=labour.begun"))[0] == 0
-    code, listing = await fern("ls", "bus", "--json")
-    assert code == 0
-    (delay,) = [item for item in json.loads(listing)["items"] if item["active"]]
-    assert (delay["name"], delay["rate"], delay["seconds"], delay["topic"]) == ("delay", 0.5, 2, "labour.begun")
-    assert "delay" in (await fern("ls", "bus"))[1]
-
-    code, output = await fern("set", "bus", "gremlins")
-    assert code == 1
-    assert "there is no fault 'gremlins'" in output
-
-    assert (await fern("clear", "bus"))[0] == 0
-    assert await faults.on() == []

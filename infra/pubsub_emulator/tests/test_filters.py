@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub_emulator.errors import Refused
+from pubsub_emulator.errors import CallRefused
 from pubsub_emulator.filters import MAX_FILTER_BYTES, Filter
 
 Expected = Callable[[Mapping[str, str]], bool]
@@ -70,7 +70,7 @@ def test_a_filter_means_what_it_says(case: Case, attributes: dict[str, str]) -> 
 
 @given(st.text(alphabet='attributes.:="()ANDORNOT-hasPrefix, \\xu0\n', max_size=60) | st.text(max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    with suppress(Refused):
+    with suppress(CallRefused):
         assert Filter.parse(text).matches({}) in (True, False)
 
 
@@ -98,7 +98,7 @@ def test_an_empty_filter_lets_everything_through() -> None:
     ],
 )
 def test_what_the_language_does_not_know_is_refused(text: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(CallRefused):
         Filter.parse(text)
 
 

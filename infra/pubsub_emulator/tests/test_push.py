@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,15 +10,15 @@ from typing import Any
 
 import jwt
 import pytest
-import uvicorn
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.pubsub_v1.types import PushConfig, Subscription
 from grpc import StatusCode
 
+from pubsub_emulator.http_port import read_body, serving
 from pubsub_emulator.server import Running, running
 
-from .parts import Bus, refusal, texts, until
+from .parts import Bus, connected, refusal, texts, until
 
 
 class Endpoint:
@@ -36,11 +35,7 @@ class Endpoint:
         return [base64.b64decode(body["message"]["data"]).decode() for body in self.bodies]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body, more = b"", True
-        while more:
-            event = await receive()
-            body, more = body + event["body"], event["more_body"]
-        self.bodies.append(json.loads(body))
+        self.bodies.append(json.loads(await read_body(receive)))
         self.headers.append({key.decode(): value.decode() for key, value in scope["headers"]})
         status = self.statuses.pop(0) if self.statuses else 204
         await send({"type": "http.response.start", "status": status, "headers": []})
@@ -48,22 +43,15 @@ class Endpoint:
 
 
 @asynccontextmanager
-async def serving(endpoint: Endpoint) -> AsyncIterator[Endpoint]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    endpoint.url = f"http://127.0.0.1:{listener.getsockname()[1]}/push"
-    config = uvicorn.Config(endpoint, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-    config.load()
-    server = uvicorn.Server(config)
-    server.lifespan = config.lifespan_class(config)
-    await server.startup(sockets=[listener])
-    try:
+async def receiving(*statuses: int) -> AsyncIterator[Endpoint]:
+    endpoint = Endpoint(*statuses)
+    async with serving(endpoint, "127.0.0.1") as port:
+        endpoint.url = f"http://127.0.0.1:{port}/push"
         yield endpoint
-    finally:
-        await server.shutdown(sockets=[listener])
 
 
 async def test_a_message_is_posted_as_the_service_posts_it(ours: Bus) -> None:
-    async with serving(Endpoint()) as endpoint:
+    async with receiving() as endpoint:
         topic, subscription = await ours.pair(push_config=PushConfig(push_endpoint=endpoint.url))
 
         (message_id,) = await ours.publish(topic, "hello", attributes={"type": "labour.begun"})
@@ -85,7 +73,7 @@ async def test_a_message_is_posted_as_the_service_posts_it(ours: Bus) -> None:
 
 
 async def test_a_failure_is_tried_again_and_any_documented_success_is_an_ack(ours: Bus, emulator: Running) -> None:
-    async with serving(Endpoint(500, 404, 202, 201)) as endpoint:
+    async with receiving(500, 404, 202, 201) as endpoint:
         topic, subscription = await ours.pair(push_config=PushConfig(push_endpoint=endpoint.url))
 
         await ours.publish(topic, "stubborn")
@@ -102,17 +90,14 @@ async def test_the_token_is_verified_with_the_emulators_own_keys(
 ) -> None:
     oidc = PushConfig.OidcToken(service_account_email="push@contract.iam", audience="https://fern.example/push")
     keys = []
-    async with serving(Endpoint()) as endpoint:
+    async with receiving() as endpoint:
         for _ in range(2):  # the key survives a restart
-            async with running(tmp_path) as emulator:
-                monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.target)
-                bus = Bus(emulator.target, google=False)
+            async with running(tmp_path) as emulator, connected(emulator.target, monkeypatch) as bus:
                 endpoint.bodies.clear()
                 topic, _ = await bus.pair(push_config=PushConfig(push_endpoint=endpoint.url, oidc_token=oidc))
                 await bus.publish(topic, "signed")
                 await until(lambda: bool(endpoint.bodies))
                 keys.append(await asyncio.to_thread(_verified, emulator.http_url, endpoint.headers[-1]))
-                await bus.close()
 
     assert keys[0] == keys[1]
 
@@ -131,7 +116,7 @@ def _verified(issuer: str, headers: dict[str, str]) -> str:
 
 async def test_a_key_is_pushed_in_order_and_replayed_after_a_failure(ours: Bus) -> None:
     retry = {"minimum_backoff": Duration(nanos=100_000_000), "maximum_backoff": Duration(nanos=100_000_000)}
-    async with serving(Endpoint(204, 500)) as endpoint:
+    async with receiving(204, 500) as endpoint:
         topic, _ = await ours.pair(
             push_config=PushConfig(push_endpoint=endpoint.url), enable_message_ordering=True, retry_policy=retry
         )

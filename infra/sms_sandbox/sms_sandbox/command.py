@@ -1,27 +1,22 @@
-"""`fern sms`: the SMS sandbox from the command line."""
+"""`sms-sandbox`: the sandbox from the command line."""
 
-import os
+import sys
 from pathlib import Path
 
 import click
 
-from fern.commands.sms import list_messages, resolve
-from fern.errors import PortTaken
-from servicekit.process import run
+from sms_sandbox.errors import PortInUse
+from sms_sandbox.process import run
 from sms_sandbox.sandbox import Settings
 from sms_sandbox.server import bind, serve_until
 
 
-@click.group()
-def sms() -> None:
-    """The SMS sandbox, a stand-in for Twilio that shows the phones; and the ledger of what was sent."""
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """A stand-in for Twilio's Messages API that shows the phones and can fail on purpose."""
 
 
-sms.add_command(list_messages)
-sms.add_command(resolve)
-
-
-@sms.command()
+@main.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), required=True, help="Port to listen on; 0 picks a free one.")
 @click.option(
@@ -40,11 +35,14 @@ def serve(
     inbound_url: str | None,
     auth_token: str | None,
 ) -> None:
-    """Serve Twilio's Messages API and the page with the phones, in the foreground."""
+    """Serve Twilio's Messages API and the page with the phones, in the foreground, until SIGTERM.
+
+    Exits with 10 when the port is taken.
+    """
     try:
         listener = bind(host, port)
-    except OSError as error:
-        problem = f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}."
-        raise PortTaken(problem, command=f"lsof -i :{port}") from error
+    except PortInUse as error:
+        click.echo(f"error: {error}\ntry:   lsof -i :{port}", err=True)
+        sys.exit(10)
     settings = Settings(data_dir, auth_token or None, pace, callback_retries, inbound_url)
-    run("sms-sandbox", lambda stop: serve_until(stop, settings, listener))
+    run(lambda stop: serve_until(stop, settings, listener))

@@ -9,12 +9,12 @@ import base64
 import hashlib
 import hmac
 import json
+import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 
 import httpx
-from structlog import get_logger
 
 from sms_sandbox.message import Message
 from sms_sandbox.store import Callback, Store
@@ -22,7 +22,7 @@ from sms_sandbox.store import Callback, Store
 AT_ONCE = 32
 TIMEOUT_SECONDS = 15.0  # Twilio's own
 
-log = get_logger()
+log = logging.getLogger(__name__)
 
 
 def sign(token: str, url: str, parameters: Mapping[str, str]) -> str:
@@ -41,15 +41,7 @@ class Courier:
         self.under_way: set[str] = set()
 
     def report_status(self, message: Message, status: str, now: float) -> None:
-        parameters = {
-            "AccountSid": message.account_sid,
-            "ApiVersion": "2010-04-01",
-            "MessageSid": message.sid,
-            "MessageStatus": status,
-            "SmsSid": message.sid,
-            "SmsStatus": status,
-            "To": message.recipient,
-        }
+        parameters = {"MessageStatus": status, "SmsStatus": status}
         if message.sender:
             parameters["From"] = message.sender
         if message.service_sid:
@@ -60,27 +52,29 @@ class Courier:
 
     def report_inbound(self, message: Message, url: str, opt_out_type: str | None) -> None:
         parameters = {
-            "AccountSid": message.account_sid,
-            "ApiVersion": "2010-04-01",
             "Body": message.body,
             "From": message.sender or "",
-            "MessageSid": message.sid,
             "NumMedia": "0",
             "NumSegments": str(message.segments),
             "SmsMessageSid": message.sid,
-            "SmsSid": message.sid,
             "SmsStatus": "received",
-            "To": message.recipient,
         }
         if opt_out_type:
             parameters["OptOutType"] = opt_out_type
         self._add(message, url, parameters, message.created_at)
 
     def _add(self, message: Message, url: str, parameters: dict[str, str], now: float) -> None:
+        parameters |= {
+            "AccountSid": message.account_sid,
+            "ApiVersion": "2010-04-01",
+            "MessageSid": message.sid,
+            "SmsSid": message.sid,
+            "To": message.recipient,
+        }
         self.store.add_callback(message.sid, message.account_sid, url, json.dumps(parameters), now)
 
     async def run(self) -> None:
-        # A proxy meant for the world outside must not see calls to our own machine.
+        # A proxy named in the environment must not get calls to local addresses.
         async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client, asyncio.TaskGroup() as tasks:
             while True:
                 self.wake.clear()
@@ -90,7 +84,7 @@ class Courier:
                         await self.wake.wait()
 
     def _start_due(self, client: httpx.AsyncClient, tasks: asyncio.TaskGroup) -> float | None:
-        """Start what is due and has a free hand; how long until the next is due, or None if only a wake-up can bring it."""
+        """Start the callbacks that are due. Returns the seconds until the next is due, or None if a wake-up will come first."""
         now = time.time()
         for callback in self.store.waiting_callbacks(limit=2 * AT_ONCE):  # up to AT_ONCE of them are under way already
             if len(self.under_way) >= AT_ONCE:
@@ -110,13 +104,14 @@ class Courier:
         elif callback.attempts < self.retries:
             self.store.postpone_callback(callback.position, time.time() + self.pace * 2**callback.attempts)
         else:
-            log.warning("webhook given up", sid=callback.sid, attempts=callback.attempts + 1, problem=problem)
+            fields = {"sid": callback.sid, "attempts": callback.attempts + 1, "problem": problem}
+            log.warning("webhook given up", extra=fields)
             self.store.remove_callback(callback.position)
         self.under_way.discard(callback.sid)
         self.wake.set()
 
     async def _post(self, client: httpx.AsyncClient, callback: Callback) -> str | None:
-        """None if it was taken, or what went wrong. A 4xx is an answer too: asking again would not change it."""
+        """None if it was answered, else the error. A 4xx counts as answered: a retry would not change it."""
         parameters = json.loads(callback.parameters)
         token = self.auth_token or self.store.token_of(callback.account_sid) or ""
         headers = {

@@ -1,11 +1,18 @@
-"""Twilio's errors as this sandbox gives them: the code, the HTTP status, and the sentence."""
+"""Twilio's errors as the sandbox answers them (code, HTTP status, sentence), and its own.
 
+TwilioError      answered to a request on Twilio's routes
+SandboxProblem   answered as problem+json on the sandbox's own routes
+PortInUse        the process cannot start: exit code 10
+"""
+
+import subprocess
 from collections import defaultdict
 from typing import Any
 
 from litestar import Request, Response
+from litestar.plugins.problem_details import ProblemDetailsException
 
-# Refusals, answered to a request. A sentence may name the numbers of the request.
+# The answers to a request that is refused. A sentence may name the numbers of the request.
 REFUSALS: dict[int, tuple[int, str]] = {
     20001: (400, "Invalid parameter: Parameter '{parameter}' is not valid"),
     20003: (401, "Authenticate"),
@@ -35,7 +42,7 @@ REFUSALS: dict[int, tuple[int, str]] = {
     21635: (400, "'To' number cannot be a landline: {to}"),
 }
 
-# Why a text that was accepted did not arrive; told later, by callback and in the resource.
+# Why an accepted message was not delivered: reported later, by callback and in the resource.
 MEANINGS: dict[int, str] = {
     30001: "Queue overflow",
     30003: "Unreachable destination handset",
@@ -46,7 +53,7 @@ MEANINGS: dict[int, str] = {
 }
 
 
-class Refused(Exception):
+class TwilioError(Exception):
     """The request is answered with one of Twilio's errors."""
 
     def __init__(self, code: int, **words: str) -> None:
@@ -56,13 +63,37 @@ class Refused(Exception):
         super().__init__(self.message)
 
 
-def answer_refused(_: Request[Any, Any, Any], refused: Refused) -> Response[dict[str, object]]:
+def answer_error(_: Request[Any, Any, Any], error: TwilioError) -> Response[dict[str, object]]:
     return Response(
         {
-            "code": refused.code,
-            "message": refused.message,
-            "more_info": f"https://www.twilio.com/docs/errors/{refused.code}",
-            "status": refused.status,
+            "code": error.code,
+            "message": error.message,
+            "more_info": f"https://www.twilio.com/docs/errors/{error.code}",
+            "status": error.status,
         },
-        status_code=refused.status,
+        status_code=error.status,
     )
+
+
+class SandboxProblem(ProblemDetailsException):
+    """An error of the sandbox's own routes. `name` is stable and ends the problem's type; `detail` is a sentence for a person."""
+
+    def __init__(self, status: int, name: str, detail: str) -> None:
+        title = name.replace("-", " ").capitalize()
+        super().__init__(status_code=status, type_=f"urn:fernlabour:problem:{name}", title=title, detail=detail)
+
+
+class PortInUse(Exception):
+    def __init__(self, host: str, port: int, reason: str) -> None:
+        holder = _listener_on(port)
+        super().__init__(f"cannot listen on {host}:{port}: " + (f"{holder} has the port." if holder else f"{reason}."))
+
+
+def _listener_on(port: int) -> str:
+    """The program that listens on the port; empty if `lsof` is missing or may not see it."""
+    command = ["lsof", "-nP", f"-iTCP:{port}", "-sTCP:LISTEN", "-Fpc"]
+    try:
+        lines = subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return f"{lines[1][1:]} (pid {lines[0][1:]})" if len(lines) > 1 else ""  # p1234, cpython

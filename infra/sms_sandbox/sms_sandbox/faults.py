@@ -1,7 +1,7 @@
-"""What goes wrong on purpose. Off unless set; settable while the sandbox runs; kept over a restart.
+"""The faults: off unless set, set while the sandbox runs, kept over a restart.
 
 A fault strikes a phone's n-th opportunity if a draw from (seed, fault, phone, n) falls below its rate. So the same seed gives
-the same faults to the same phone, however the requests of different phones interleave, and whoever sends them.
+the same faults to the same phone, however the requests of different phones interleave and whichever client sends them.
 """
 
 import json
@@ -17,7 +17,7 @@ MAX_SECONDS = 3600.0
 
 
 class BadFault(Exception):
-    """The fault that was asked for does not exist or makes no sense. The sentence says what would."""
+    """The fault cannot be set as asked. The message says what can."""
 
 
 class UnknownFault(BadFault):
@@ -25,32 +25,34 @@ class UnknownFault(BadFault):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FaultKind:
     description: str
     parameters: Mapping[str, float] = field(default_factory=dict)  # each with its default
 
 
 SECONDS = {"seconds": 5.0}
-KINDS: dict[str, Kind] = {
-    "request-lost": Kind("nothing is created and the connection closes without an answer"),
-    "rate-limited": Kind("nothing is created; the answer is 429 with code 20429"),
-    "refused": Kind("nothing is created; the answer is the error `code`", {"code": 21610}),
-    "created-late": Kind("the connection closes without an answer; the message is created `seconds` later", SECONDS),
-    "reply-lost": Kind("the message is created, then the connection closes without an answer"),
-    "created-500": Kind("the message is created, but the answer is 500 with code 20500"),
-    "slow": Kind("the message is created at once; the answer comes `seconds` later", SECONDS),
-    "list-lag": Kind("the message appears in lists only after `seconds` (a fetch by sid finds it)", SECONDS),
-    "undelivered": Kind("the message ends as undelivered with the error `code`", {"code": 30003}),
-    "callbacks-lost": Kind("a status callback is not sent"),
-    "callbacks-doubled": Kind("a status callback is sent twice"),
-    "callbacks-reordered": Kind("the callbacks of a message come at the end, last status first"),
+KINDS: dict[str, FaultKind] = {
+    "request-lost": FaultKind("nothing is created and the connection closes without an answer"),
+    "rate-limited": FaultKind("nothing is created; the answer is 429 with code 20429"),
+    "refused": FaultKind("nothing is created; the answer is the error `code`", {"code": 21610}),
+    "created-late": FaultKind(
+        "the connection closes without an answer; the message is created `seconds` later", SECONDS
+    ),
+    "reply-lost": FaultKind("the message is created, then the connection closes without an answer"),
+    "created-500": FaultKind("the message is created, but the answer is 500 with code 20500"),
+    "slow": FaultKind("the message is created at once; the answer comes `seconds` later", SECONDS),
+    "list-lag": FaultKind("the message appears in lists only after `seconds` (a fetch by sid finds it)", SECONDS),
+    "undelivered": FaultKind("the message ends as undelivered with the error `code`", {"code": 30003}),
+    "callbacks-lost": FaultKind("a status callback is not sent"),
+    "callbacks-doubled": FaultKind("a status callback is sent twice"),
+    "callbacks-reordered": FaultKind("the callbacks of a message come at the end, last status first"),
 }
 CODES: dict[str, list[int]] = {"refused": list(REFUSALS), "undelivered": list(MEANINGS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`times` is how often it may still strike; None is without end."""
+    """`times` is how often it may still strike; None is without limit."""
 
     name: str
     rate: float
@@ -77,7 +79,7 @@ class Faults:
         return {name: Fault(name, rate, seed, times, json.loads(more)) for name, rate, seed, times, more in rows}
 
     def shown(self) -> list[dict[str, object]]:
-        """Every fault there is, on or off, with what it is set to or would be by default."""
+        """Every fault, on or off, with its settings or their defaults."""
         active = self.active()
         items: list[dict[str, object]] = []
         for name, kind in KINDS.items():
@@ -142,7 +144,7 @@ class Faults:
 
 
 def read_fault(name: str, wanted: object) -> Fault:
-    """What a PUT asks for, checked. A rate of 0 switches the fault off; without a seed one is chosen and shown."""
+    """Check what a PUT asks for. A rate of 0 switches the fault off; without a seed one is chosen and shown."""
     kind = _kind(name)
     if not isinstance(wanted, dict):
         raise BadFault('the body must be a JSON object, for example {"rate": 1}')
@@ -166,7 +168,7 @@ def read_fault(name: str, wanted: object) -> Fault:
     return Fault(name, _number("rate", wanted.get("rate", 1), 0, 1), seed, times, parameters)
 
 
-def _kind(name: str) -> Kind:
+def _kind(name: str) -> FaultKind:
     if name not in KINDS:
         raise UnknownFault(f"there is no fault {name!r}; there are {', '.join(KINDS)}")
     return KINDS[name]

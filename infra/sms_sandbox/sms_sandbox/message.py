@@ -1,4 +1,4 @@
-"""A text message, and the two ways to show it: as Twilio's resource, and as the sandbox's own plain view; and what it costs."""
+"""A text message, as Twilio's resource and as the sandbox's own view; and the number of its segments."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from email.utils import format_datetime
 
 from sms_sandbox.errors import MEANINGS
 
-LATE = "late"  # ours alone: promised by the fault created-late, and until then hidden from everyone
+LATE = "late"  # not a status of Twilio's: the fault created-late hides the message until it is created
 FINAL = frozenset({"delivered", "undelivered"})
 NEXT_STATUS = {"queued": "sending", "accepted": "sending", "sending": "sent", "sent": "delivered"}
 
@@ -49,7 +49,7 @@ class Message:
         return f"/2010-04-01/Accounts/{self.account_sid}/Messages/{self.sid}.json"
 
     def as_twilio(self) -> dict[str, object]:
-        """Counts are strings and times have whole seconds, as Twilio has them. The status callback is not told back."""
+        """Counts are strings and times have whole seconds, as Twilio has them. The status callback is not part of it."""
         return {
             "account_sid": self.account_sid,
             "api_version": "2010-04-01",

@@ -37,7 +37,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class FeedEvent:
     name: str
     data: object = None
 
@@ -46,15 +46,15 @@ class Event:
 
 
 class Feed:
-    """What happens in the sandbox, live, to everyone who listens (the page, a test)."""
+    """Sends what happens in the sandbox to every listener (the page, a test) as it happens."""
 
     def __init__(self) -> None:
-        self.listeners: set[asyncio.Queue[Event | None]] = set()
+        self.listeners: set[asyncio.Queue[FeedEvent | None]] = set()
 
     def publish(self, name: str, data: object = None) -> None:
         for listener in list(self.listeners):
             try:
-                listener.put_nowait(Event(name, data))
+                listener.put_nowait(FeedEvent(name, data))
             except asyncio.QueueFull:
                 self._end(listener)
 
@@ -65,10 +65,10 @@ class Feed:
 
     async def listen(self) -> AsyncIterator[bytes]:
         """Server-sent events, beginning with `ready`: from there on nothing is missed."""
-        queue: asyncio.Queue[Event | None] = asyncio.Queue(BACKLOG)
+        queue: asyncio.Queue[FeedEvent | None] = asyncio.Queue(BACKLOG)
         self.listeners.add(queue)
         try:
-            yield Event("ready").encode()
+            yield FeedEvent("ready").encode()
             while True:
                 try:
                     event = await asyncio.wait_for(queue.get(), PING_SECONDS)
@@ -81,7 +81,7 @@ class Feed:
         finally:
             self.listeners.discard(queue)
 
-    def _end(self, listener: asyncio.Queue[Event | None]) -> None:
+    def _end(self, listener: asyncio.Queue[FeedEvent | None]) -> None:
         self.listeners.discard(listener)
         while not listener.empty():
             listener.get_nowait()
@@ -106,13 +106,13 @@ class Carrier:
             next_at = self.store.next_step_at()
             pause = None if next_at is None else max(next_at - time.time(), 0)
             if moved == BATCH:
-                pause = 0  # there is more; only let others have a turn
+                pause = 0  # there is more: only yield to other tasks
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):  # wait_for would lose a cancellation that comes with the wake-up
                     await self.wake.wait()
 
     def run_once(self) -> int:
-        """Move every message that is due by one step; how many there were (at most a batch)."""
+        """Move every message that is due by one step. Returns how many there were, at most a batch."""
         now = time.time()
         with self.store.transaction():
             moved = [self._step(message, now) for message in self.store.due(now, BATCH)]
@@ -147,15 +147,15 @@ class Carrier:
         return message
 
     def _report(self, message: Message, now: float) -> None:
-        """Queue the callbacks of this step. A reordered message keeps quiet until its end, then tells it backwards."""
+        """Queue the callbacks of this step; those of a reordered message all at its end, last status first."""
         statuses = [message.status]
         if message.reordered:
             statuses = [message.status, "sent", "sending"] if message.status in FINAL else []
         for status in statuses:
             if self.faults.strikes("callbacks-lost", message.recipient):
                 continue
-            told_twice = self.faults.strikes("callbacks-doubled", message.recipient)
-            for _ in range(2 if told_twice else 1):
+            doubled = self.faults.strikes("callbacks-doubled", message.recipient)
+            for _ in range(2 if doubled else 1):
                 self.courier.report_status(message, status, now)
 
 

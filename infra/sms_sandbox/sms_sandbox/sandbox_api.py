@@ -1,4 +1,4 @@
-"""The sandbox's own routes: what a person, the demo or a test sees and steers. Errors are problem+json."""
+"""The sandbox's own routes, for the page, for people and for tests. Errors are problem+json."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,14 +9,14 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.response import File, Stream
 
-from servicekit.problems import Problem
+from sms_sandbox.errors import SandboxProblem
 from sms_sandbox.faults import BadFault, UnknownFault
 from sms_sandbox.sandbox import Sandbox
 from sms_sandbox.validation import BadReply, reply_from_phone
 
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {"phones.css": "text/css", "phones.js": "text/javascript", "fern.svg": "image/svg+xml"}
-# Texts are strangers' words: the page may load and run nothing but its own files.
+# Texts come from others, so the page may load and run nothing but its own files.
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
     "Cache-Control": "no-cache",
@@ -31,7 +31,7 @@ async def show_phones() -> File:
 @get("/page/{name:str}", include_in_schema=False)
 async def page_file(name: FromPath[str]) -> File:
     if name not in PAGE_FILES:
-        raise Problem(404, "not-found", f"The page has no file {name}.")
+        raise SandboxProblem(404, "not-found", f"The page has no file {name}.")
     return File(PAGE / name, media_type=PAGE_FILES[name], content_disposition_type="inline", headers=PAGE_HEADERS)
 
 
@@ -55,7 +55,7 @@ class Phones(Controller):
         to: FromQuery[str | None] = None,
         limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
     ) -> dict[str, object]:
-        """All that exist, newest first, whatever the faults hide from Twilio's API; and how many were ever sent to a phone."""
+        """Every message, newest first, also those that faults hide from Twilio's API; `total` counts the ones to phones."""
         items = [message.as_seen() for message in sandbox.store.newest(to, limit)]
         return {"items": items, "total": sandbox.store.count_sent()}
 
@@ -66,7 +66,7 @@ class Phones(Controller):
         after: FromQuery[str] = "",
         limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 1000,
     ) -> dict[str, object]:
-        """Every text to a phone, a page at a time, beginning after a sid, and no more of it than identifies it: to be counted."""
+        """Every message to a phone, in pages by sid, with its sid, number and body only: for counting."""
         page = sandbox.store.outbound_after(after, limit)
         return {"items": [{"sid": text.sid, "to": text.recipient, "body": text.body} for text in page]}
 
@@ -84,7 +84,7 @@ class Phones(Controller):
         try:
             return reply_from_phone(sandbox, data.phone, data.body).as_seen()
         except BadReply as error:
-            raise Problem(400, "invalid-request", str(error)) from None
+            raise SandboxProblem(400, "invalid-request", str(error)) from None
 
     @get("/events")
     async def events(self, sandbox: NamedDependency[Sandbox]) -> Stream:
@@ -95,7 +95,7 @@ class Phones(Controller):
 
 def answer_bad_fault(request: Request[Any, Any, Any], error: BadFault) -> Response[Any]:
     problem = (404, "unknown-fault") if isinstance(error, UnknownFault) else (400, "invalid-fault")
-    return Problem(*problem, str(error)).to_response(request)
+    return SandboxProblem(*problem, str(error)).to_response(request)
 
 
 class FaultSwitches(Controller):

@@ -1,9 +1,11 @@
-"""Runs the sandbox: in the foreground for `fern sms serve`, or inside a test with `running`."""
+"""Runs the sandbox: in the foreground for `sms-sandbox serve`, or inside a test with `running`."""
 
 import asyncio
 import contextlib
+import logging
+import os
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,15 +15,14 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.plugins.problem_details import ProblemDetailsConfig, ProblemDetailsPlugin
 from litestar.types import Scope
-from structlog import get_logger
 
-from sms_sandbox.errors import Refused
+from sms_sandbox.errors import PortInUse, TwilioError
 from sms_sandbox.faults import BadFault
 from sms_sandbox.sandbox import Sandbox, Settings
 from sms_sandbox.sandbox_api import FaultSwitches, Phones, health, page_file, show_phones
 from sms_sandbox.twilio_api import CuttableConnection, Messages
 
-log = get_logger()
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +46,9 @@ def create_app(sandbox: Sandbox) -> Litestar:
 
 
 async def note_bug(error: Exception, _: Scope) -> None:
-    """Our own 500 must not pass for one that was asked for."""
-    if not isinstance(error, HTTPException | Refused | BadFault):
+    """A bug must not be taken for the fault created-500."""
+    if not isinstance(error, HTTPException | TwilioError | BadFault):
         log.error("unexpected error", exc_info=error)
-
-
-class Server(uvicorn.Server):
-    """uvicorn, except that it stops when told (not by a signal, nor by looking ten times a second) and ends the feed first."""
-
-    def __init__(self, config: uvicorn.Config, sandbox: Sandbox) -> None:
-        super().__init__(config)
-        self.sandbox = sandbox
-        self.stop = asyncio.Event()
-
-    async def main_loop(self) -> None:
-        await self.stop.wait()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.sandbox.feed.close()
-        await super().shutdown(sockets)
 
 
 @contextlib.asynccontextmanager
@@ -83,22 +64,21 @@ async def serving(settings: Settings, listener: socket.socket) -> AsyncIterator[
         date_header=False,
         timeout_graceful_shutdown=2,
     )
-    server = Server(config, sandbox)
+    config.load()
+    # Started by hand instead of with `serve()`, which would take over the process's signals and wake ten times a second.
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup([listener])
     work = asyncio.create_task(sandbox.run())
-    serve = asyncio.create_task(server.serve([listener]))
     try:
-        while not server.started:
-            if serve.done():
-                serve.result()
-            await asyncio.sleep(0.005)
         host, port = listener.getsockname()[:2]
         yield Address(f"http://{host}:{port}", sandbox, work)
     finally:
-        server.stop.set()
-        await serve
+        sandbox.feed.close()  # first, or the shutdown would wait for browsers that listen
+        await server.shutdown([listener])
         work.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await work  # if it failed on its own, this says so
+            await work  # raises if it had failed
         sandbox.close()
 
 
@@ -123,17 +103,17 @@ def bind(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise PortInUse(host, port, os.strerror(error.errno or 0)) from error
     return listener
 
 
 async def serve_until(stop: asyncio.Event, settings: Settings, listener: socket.socket) -> None:
     async with serving(settings, listener) as address:
-        log.info("sms sandbox ready", url=address.url)
+        log.info("sms sandbox ready", extra={"url": address.url})
         if faults := sorted(address.sandbox.faults.active()):
-            log.warning("faults are on", faults=faults, clear="fern fault clear sms")
+            log.warning("faults are on", extra={"faults": faults, "clear": f"curl -X DELETE {address.url}/faults"})
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([stopping, address.work], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()

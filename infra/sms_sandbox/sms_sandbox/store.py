@@ -1,7 +1,7 @@
-"""What the sandbox remembers, in one SQLite file (WAL) of its data directory.
+"""What the sandbox stores, in one SQLite file (WAL) of its data directory.
 
 A message that was answered has been committed, so it survives `kill -9` and a restart. (A commit reaches the operating
-system, not the platter: pulling the plug of the machine is not among the things a sandbox must survive.)
+system, but is not flushed to the disk: if the machine loses power, the last ones may be lost.)
 
 Single statements commit by themselves; `transaction()` makes several of them one. All calls come from one event loop and
 take microseconds, so there is neither a thread nor a pool.
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from sms_sandbox.message import LATE, Message
 
@@ -102,7 +103,7 @@ class Store:
     def listed(
         self, account_sid: str, filters: Filters, *, now: float, after: Message | None, limit: int
     ) -> list[Message]:
-        """Newest first, as the API shows them: what a fault hides is not here. `after` is the last one already seen."""
+        """Newest first, as the API shows them: without what a fault hides. `after` is the last one already seen."""
         conditions: list[tuple[str, object]] = [
             ("account_sid = ?", account_sid),
             ("status <> ?", LATE),
@@ -142,7 +143,8 @@ class Store:
         return self._messages("step_at <= ?", (now,), limit=limit, order="step_at")
 
     def next_step_at(self) -> float | None:
-        return self._scalar("SELECT min(step_at) FROM message WHERE step_at IS NOT NULL")
+        at: float | None = self._scalar("SELECT min(step_at) FROM message WHERE step_at IS NOT NULL")
+        return at
 
     def clear_messages(self) -> None:
         with self.transaction():
@@ -158,7 +160,7 @@ class Store:
         )
         return [replace(message, reordered=bool(message.reordered)) for message in (Message(*row) for row in rows)]
 
-    # Callbacks: those of one message are told one after the other, in the order in which they were added.
+    # Callbacks: those of one message are sent one after the other, in the order in which they were added.
 
     def add_callback(self, sid: str, account_sid: str, url: str, parameters: str, due_at: float) -> None:
         self.db.execute(
@@ -167,7 +169,7 @@ class Store:
         )
 
     def waiting_callbacks(self, limit: int) -> list[Callback]:
-        """Whose turn it is: the first callback of each message that has one, due or not, soonest first."""
+        """The first waiting callback of each message, due or not, soonest first."""
         rows = self.db.execute(
             "SELECT * FROM callback AS this WHERE NOT EXISTS "
             "(SELECT 1 FROM callback AS earlier WHERE earlier.sid = this.sid AND earlier.position < this.position) "
@@ -203,12 +205,9 @@ class Store:
             self.db.execute("INSERT OR REPLACE INTO account VALUES (?, ?)", (account_sid, token))
 
     def token_of(self, account_sid: str) -> str | None:
-        return self._text("SELECT token FROM account WHERE sid = ?", account_sid)
+        token: str | None = self._scalar("SELECT token FROM account WHERE sid = ?", account_sid)
+        return token
 
-    def _scalar(self, sql: str, *values: object) -> float | None:
+    def _scalar(self, sql: str, *values: object) -> Any:
         row = self.db.execute(sql, values).fetchone()
         return None if row is None else row[0]
-
-    def _text(self, sql: str, *values: object) -> str | None:
-        row = self.db.execute(sql, values).fetchone()
-        return None if row is None else str(row[0])

@@ -1,4 +1,4 @@
-"""Twilio's Messages resource over HTTP: create, fetch and list, for the unmodified client; or no answer at all."""
+"""Twilio's Messages resource over HTTP: create, fetch and list, for the unmodified client. A fault may cut the connection."""
 
 import asyncio
 import base64
@@ -19,7 +19,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from sms_sandbox.errors import Refused, answer_refused
+from sms_sandbox.errors import TwilioError, answer_error
 from sms_sandbox.sandbox import Sandbox
 from sms_sandbox.store import Filters
 from sms_sandbox.validation import take
@@ -32,7 +32,7 @@ AnyRequest = Request[Any, Any, Any]
 
 class Messages(Controller):
     path = "/2010-04-01/Accounts/{account_sid:str}"
-    exception_handlers = {Refused: answer_refused}  # noqa: RUF012  (Litestar's way)
+    exception_handlers = {TwilioError: answer_error}  # noqa: RUF012  (Litestar's way)
 
     @post("/Messages.json")
     async def create_message(
@@ -47,7 +47,7 @@ class Messages(Controller):
                 await asyncio.wait_for(client_gone(request), reply.after_seconds)
         if reply.answer is None:
             return await hang_up(request)
-        if isinstance(reply.answer, Refused):
+        if isinstance(reply.answer, TwilioError):
             raise reply.answer
         return Response(reply.answer.as_twilio(), status_code=201)
 
@@ -58,7 +58,7 @@ class Messages(Controller):
         authenticate(request, account_sid, sandbox.settings.auth_token)
         message = sandbox.store.find(account_sid, name.removesuffix(".json"))
         if message is None or not name.endswith(".json"):
-            raise Refused(20404, path=request.url.path)
+            raise TwilioError(20404, path=request.url.path)
         return message.as_twilio()
 
     @get("/Messages.json")
@@ -79,7 +79,7 @@ class Messages(Controller):
         if token := query.get("PageToken"):
             after = sandbox.store.find(account_sid, token.removeprefix("PA"))
             if after is None:
-                raise Refused(20404, path=request.url.path)
+                raise TwilioError(20404, path=request.url.path)
         found = sandbox.store.listed(account_sid, filters, now=time.time(), after=after, limit=size + 1)
         messages = found[:size]
 
@@ -102,22 +102,22 @@ class Messages(Controller):
 
 
 def authenticate(request: AnyRequest, account_sid: str, wanted: str | None) -> str:
-    """The token of the caller, who must speak for the account in the path."""
+    """The caller's token. Raises 20003 unless the credentials are those of the account in the path."""
     scheme, _, value = request.headers.get("Authorization", "").partition(" ")
     try:
         user, _, token = base64.b64decode(value, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
-        raise Refused(20003) from None
+        raise TwilioError(20003) from None
     known = scheme.lower() == "basic" and ACCOUNT_SID.fullmatch(user) is not None and user == account_sid
     if not known or not token or (wanted is not None and not hmac.compare_digest(token.encode(), wanted.encode())):
-        raise Refused(20003)
+        raise TwilioError(20003)
     return token
 
 
 def _whole(query: dict[str, str], key: str, default: int) -> int:
     value = query.get(key, str(default))
     if not (value.isascii() and value.isdigit()) or len(value) > 9:
-        raise Refused(20001, parameter=key)
+        raise TwilioError(20001, parameter=key)
     return int(value)
 
 
@@ -128,13 +128,13 @@ def _day(query: dict[str, str], key: str) -> str | None:
     try:
         return date.fromisoformat(query[key][:10]).isoformat()
     except ValueError:
-        raise Refused(20001, parameter=key) from None
+        raise TwilioError(20001, parameter=key) from None
 
 
 class CuttableConnection(H11Protocol):
     """Hands every request the means to cut its own connection, as `hang_up` in the ASGI state.
 
-    Frameworks do not offer to close without an answer, because no honest server would do it.
+    ASGI has no way to close a connection without an answer.
     """
 
     def __init__(
@@ -152,13 +152,13 @@ class CuttableConnection(H11Protocol):
 
 
 async def client_gone(request: AnyRequest) -> None:
-    """Returns when the connection is closed, by whichever side. Only after the body was read."""
+    """Returns when the connection is closed, by either side. Call it only after the body was read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 async def hang_up(request: AnyRequest) -> Response[None]:
-    """Cut, and wait until the server has noticed, so that the response which must be returned goes nowhere."""
+    """Cut the connection and wait until the server has noticed, so that the response, which must be returned, is not sent."""
     request.scope["state"]["hang_up"]()
     await client_gone(request)
     return Response(None)

@@ -1,11 +1,11 @@
-"""Takes texts in: requests to send, and replies from phones.
+"""Accepts messages: requests to send, and replies from phones.
 
-A request to send is checked as Twilio does, the message is kept, and the faults have their say.
+A request to send is checked as Twilio does and stored, and the faults that are on are applied.
 
-The stations of a create, and the faults that may strike there:
+The steps of a create, and the faults that may strike there:
 (request-lost, rate-limited) → checked → (refused) → kept → (created-late, reply-lost, created-500, slow) → answered.
 
-STOP and its kin, in a reply, block the number until START, by the provider itself; the app is told as well.
+A reply of STOP or one of its synonyms blocks the number until START. The application gets the reply as well.
 """
 
 import re
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import urlsplit
 
-from sms_sandbox.errors import Refused
+from sms_sandbox.errors import TwilioError
 from sms_sandbox.message import LATE, Message, count_segments
 from sms_sandbox.sandbox import Sandbox
 
@@ -45,14 +45,14 @@ DEFAULT_ACCOUNT = "AC" + "0" * 32
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the caller gets: the message, an error (perhaps although the message was created), or None: no answer."""
+    """The answer to the caller: the message, an error (the message may exist nevertheless), or None for no answer."""
 
-    answer: Message | Refused | None
+    answer: Message | TwilioError | None
     after_seconds: float = 0.0
 
 
 def take(sandbox: Sandbox, account_sid: str, form: Mapping[str, str]) -> Outcome:
-    """One transaction: when it returns, what happened is on disk."""
+    """One transaction: it is committed when this returns."""
     with sandbox.store.transaction():
         outcome, created = _take(sandbox, account_sid, form)
     if created and created.status != LATE:
@@ -66,13 +66,13 @@ def _take(sandbox: Sandbox, account_sid: str, form: Mapping[str, str]) -> tuple[
     if strikes("request-lost"):
         return Outcome(None), None
     if strikes("rate-limited"):
-        return Outcome(Refused(20429)), None
+        return Outcome(TwilioError(20429)), None
     code = check(form) or (21610 if sandbox.store.has_opted_out(form["To"]) else None)
     if code is None and (fault := strikes("refused")):
         code = fault.code
     if code is not None:
         words = {"to": form.get("To", ""), "from_": form.get("From", ""), "url": form.get("StatusCallback", "")}
-        return Outcome(Refused(code, **words)), None
+        return Outcome(TwilioError(code, **words)), None
 
     message = _message(account_sid, form, pace=sandbox.settings.pace)
     if lag := strikes("list-lag"):
@@ -84,7 +84,7 @@ def _take(sandbox: Sandbox, account_sid: str, form: Mapping[str, str]) -> tuple[
     if late or strikes("reply-lost"):
         return Outcome(None), message
     if strikes("created-500"):
-        return Outcome(Refused(20500)), message
+        return Outcome(TwilioError(20500)), message
     slow = strikes("slow")
     return Outcome(message, slow.seconds if slow else 0.0), message
 
@@ -145,7 +145,7 @@ class BadReply(Exception):
 
 
 def reply_from_phone(sandbox: Sandbox, phone: str, body: str) -> Message:
-    """To the number that texted the phone last, if any did."""
+    """Accept a reply, to the number that texted the phone last, or else to a default number."""
     if not PHONE.fullmatch(phone):
         raise BadReply("`from` must be a phone number such as +447700900123")
     if not 0 < len(body) <= 1600:
@@ -183,7 +183,7 @@ def reply_from_phone(sandbox: Sandbox, phone: str, body: str) -> Message:
 
 
 def _opt_out_type(body: str) -> str | None:
-    """Only a keyword alone counts: `please stop` is a sentence, ` Stop.` is a wish."""
+    """Only a keyword alone counts: ` Stop.` does, `please stop` does not."""
     word = re.sub(r"[^A-Z]", "", body.upper()) if len(body.split()) == 1 else ""
     for kind, words in (("STOP", STOP_WORDS), ("START", START_WORDS), ("HELP", HELP_WORDS)):
         if word in words:

@@ -6,7 +6,7 @@ import pytest
 
 from sms_sandbox import Address, running
 
-from .parts import Client, Receiver, receiving, twilio_client
+from .parts import Client, WebhookReceiver, receiving, twilio_client
 
 
 @pytest.fixture
@@ -28,6 +28,6 @@ async def twilio(sms: Address) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
+def receiver() -> Iterator[WebhookReceiver]:
     with receiving() as receiver:
         yield receiver

@@ -1,4 +1,4 @@
-"""What the tests of the sandbox are made of: the real Twilio client, a server that takes webhooks, and patience."""
+"""Shared by the tests: the real Twilio client, a server that takes webhooks, the sandbox as a process, and polling."""
 
 import asyncio
 import threading
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 from urllib.parse import parse_qsl
 
 from twilio.base.exceptions import TwilioRestException  # type: ignore[import-untyped,unused-ignore]
@@ -37,21 +37,20 @@ async def twilio_client(url: str, token: str = TOKEN) -> AsyncIterator[Client]:
         await http.close()
 
 
-async def eventually(look: Callable[[], T], holds: Callable[[T], bool]) -> T:
-    """What `look` sees once it holds; fails with the last thing seen."""
-
-    async def look_around() -> T:
-        return look()
-
-    return await eventually_answered(look_around, holds)
-
-
-async def eventually_answered(ask: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
+@overload
+async def eventually(look: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T: ...
+@overload
+async def eventually(look: Callable[[], T], holds: Callable[[T], bool]) -> T: ...
+async def eventually(look: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
+    """Returns what `look` returns once it holds; fails with the last value seen after 10 s."""
     deadline = asyncio.get_running_loop().time() + 10
-    while not holds(seen := await ask()):
+    while True:
+        found = look()
+        seen = await found if isinstance(found, Awaitable) else found
+        if holds(seen):
+            return seen
         assert asyncio.get_running_loop().time() < deadline, f"still {seen!r}"
         await asyncio.sleep(0.01)
-    return seen
 
 
 @dataclass
@@ -66,7 +65,7 @@ class Webhook:
 
 
 @dataclass
-class Receiver:
+class WebhookReceiver:
     """Takes webhooks, answering with `answers` one after the other, then with 204."""
 
     url: str = ""
@@ -78,8 +77,8 @@ class Receiver:
 
 
 @contextmanager
-def receiving() -> Iterator[Receiver]:
-    receiver = Receiver()
+def receiving() -> Iterator[WebhookReceiver]:
+    receiver = WebhookReceiver()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

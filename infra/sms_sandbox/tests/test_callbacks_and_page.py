@@ -9,12 +9,12 @@ import pytest
 
 from sms_sandbox import Address, running
 
-from .parts import PHONE, SENDER, TOKEN, Client, Receiver, TwilioRestException, eventually
+from .parts import PHONE, SENDER, TOKEN, Client, TwilioRestException, WebhookReceiver, eventually
 
 IN_ORDER = ["sending", "sent", "delivered"]
 
 
-async def send(client: Client, receiver: Receiver) -> str:
+async def send(client: Client, receiver: WebhookReceiver) -> str:
     callback = f"{receiver.url}/status?nid=0198%2Dab&attempt=1"
     message = await client.messages.create_async(to=PHONE, from_=SENDER, body="Hello", status_callback=callback)
     return str(message.sid)
@@ -30,8 +30,8 @@ async def settled(sms: Address) -> None:
     await eventually(lambda: all_told(sms), bool)
 
 
-async def test_each_status_but_the_first_is_told_in_order_and_signed(
-    sms: Address, twilio: Client, receiver: Receiver
+async def test_each_status_but_the_first_is_sent_in_order_and_signed(
+    sms: Address, twilio: Client, receiver: WebhookReceiver
 ) -> None:
     sid = await send(twilio, receiver)
 
@@ -47,7 +47,7 @@ async def test_each_status_but_the_first_is_told_in_order_and_signed(
 
 
 async def test_undelivered_ends_with_its_error(
-    sms: Address, api: httpx.AsyncClient, twilio: Client, receiver: Receiver
+    sms: Address, api: httpx.AsyncClient, twilio: Client, receiver: WebhookReceiver
 ) -> None:
     await api.put("/faults/undelivered", json={"code": 30005})
 
@@ -60,41 +60,33 @@ async def test_undelivered_ends_with_its_error(
     assert (fetched.error_code, fetched.error_message) == (30005, "Unknown destination handset")
 
 
-async def test_lost_callbacks_do_not_come(
-    sms: Address, api: httpx.AsyncClient, twilio: Client, receiver: Receiver
+@pytest.mark.parametrize(
+    ("fault", "settings", "statuses"),
+    [
+        ("callbacks-lost", {"times": 2}, ["delivered"]),
+        ("callbacks-doubled", {}, ["sending", "sending", "sent", "sent", "delivered", "delivered"]),
+        ("callbacks-reordered", {}, ["delivered", "sent", "sending"]),
+    ],
+)
+async def test_callbacks_are_lost_doubled_or_reordered_by_their_faults(
+    sms: Address,
+    api: httpx.AsyncClient,
+    twilio: Client,
+    receiver: WebhookReceiver,
+    fault: str,
+    settings: dict[str, int],
+    statuses: list[str],
 ) -> None:
-    await api.put("/faults/callbacks-lost", json={"times": 2})
+    await api.put(f"/faults/{fault}", json=settings)
 
     await send(twilio, receiver)
     await settled(sms)
 
-    assert receiver.statuses() == ["delivered"]
+    assert receiver.statuses() == statuses
 
 
-async def test_doubled_callbacks_come_twice(
-    sms: Address, api: httpx.AsyncClient, twilio: Client, receiver: Receiver
-) -> None:
-    await api.put("/faults/callbacks-doubled", json={})
-
-    await send(twilio, receiver)
-    await settled(sms)
-
-    assert receiver.statuses() == ["sending", "sending", "sent", "sent", "delivered", "delivered"]
-
-
-async def test_reordered_callbacks_come_backwards(
-    sms: Address, api: httpx.AsyncClient, twilio: Client, receiver: Receiver
-) -> None:
-    await api.put("/faults/callbacks-reordered", json={})
-
-    await send(twilio, receiver)
-    await settled(sms)
-
-    assert receiver.statuses() == ["delivered", "sent", "sending"]
-
-
-async def test_a_callback_that_meets_a_5xx_is_told_again_before_the_next(
-    sms: Address, twilio: Client, receiver: Receiver
+async def test_a_callback_that_meets_a_5xx_is_sent_again_before_the_next(
+    sms: Address, twilio: Client, receiver: WebhookReceiver
 ) -> None:
     receiver.answers = [503]
 
@@ -105,26 +97,24 @@ async def test_a_callback_that_meets_a_5xx_is_told_again_before_the_next(
     assert receiver.taken[0].token == receiver.taken[1].token != receiver.taken[2].token
 
 
-async def test_a_callback_that_is_refused_is_not_told_again(sms: Address, twilio: Client, receiver: Receiver) -> None:
-    receiver.answers = [403]
+@pytest.mark.parametrize(
+    ("answers", "statuses"),
+    [([403], IN_ORDER), ([503, 503], ["sending", *IN_ORDER])],
+    ids=["a refusal is not retried", "given up after its retries"],
+)
+async def test_a_callback_is_retried_as_often_as_it_may(
+    sms: Address, twilio: Client, receiver: WebhookReceiver, answers: list[int], statuses: list[str]
+) -> None:
+    receiver.answers = answers
 
     await send(twilio, receiver)
     await settled(sms)
 
-    assert receiver.statuses() == IN_ORDER
+    assert receiver.statuses() == statuses
 
 
-async def test_a_callback_is_given_up_after_its_retries(sms: Address, twilio: Client, receiver: Receiver) -> None:
-    receiver.answers = [503, 503]
-
-    await send(twilio, receiver)
-    await settled(sms)
-
-    assert receiver.statuses() == ["sending", *IN_ORDER]
-
-
-async def test_a_callback_to_nobody_holds_up_nothing(sms: Address, twilio: Client) -> None:
-    await send(twilio, Receiver(url="http://127.0.0.1:9"))
+async def test_a_callback_to_a_closed_port_holds_up_nothing(sms: Address, twilio: Client) -> None:
+    await send(twilio, WebhookReceiver(url="http://127.0.0.1:9"))
 
     await settled(sms)
 
@@ -133,16 +123,16 @@ async def test_a_callback_to_nobody_holds_up_nothing(sms: Address, twilio: Clien
 
 class TestReplies:
     @pytest.fixture
-    async def sms(self, tmp_path: Path, receiver: Receiver) -> AsyncIterator[Address]:
+    async def sms(self, tmp_path: Path, receiver: WebhookReceiver) -> AsyncIterator[Address]:
         async with running(tmp_path / "sms", inbound_url=f"{receiver.url}/inbound") as address:
             yield address
 
     async def test_a_reply_reaches_the_application_signed(
-        self, sms: Address, api: httpx.AsyncClient, twilio: Client, receiver: Receiver
+        self, sms: Address, api: httpx.AsyncClient, twilio: Client, receiver: WebhookReceiver
     ) -> None:
         await twilio.messages.create_async(to=PHONE, from_="+15005550010", body="Hello")
 
-        response = await api.post("/sandbox/inbound", json={"from": PHONE, "body": "Lovely news"})
+        response = await api.post("/sandbox/inbound", json={"from": PHONE, "body": "Lovely to hear"})
 
         await eventually(lambda: receiver.taken, lambda taken: len(taken) == 1)
         (webhook,) = receiver.taken
@@ -150,11 +140,11 @@ class TestReplies:
         assert webhook.url == f"{receiver.url}/inbound"
         assert webhook.is_signed_with(TOKEN)
         assert (webhook.form["From"], webhook.form["To"]) == (PHONE, "+15005550010")
-        assert webhook.form["Body"] == "Lovely news"
+        assert webhook.form["Body"] == "Lovely to hear"
         assert "OptOutType" not in webhook.form
 
     async def test_a_phone_that_says_stop_is_refused_until_it_says_start(
-        self, sms: Address, api: httpx.AsyncClient, twilio: Client, receiver: Receiver
+        self, sms: Address, api: httpx.AsyncClient, twilio: Client, receiver: WebhookReceiver
     ) -> None:
         for word in ("STOP", "stop", " Stop. ", "Unsubscribe", "STOPALL"):
             await api.post("/sandbox/inbound", json={"from": PHONE, "body": word})

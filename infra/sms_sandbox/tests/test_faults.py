@@ -8,17 +8,7 @@ import requests  # type: ignore[import-untyped,unused-ignore]
 
 from sms_sandbox import Address
 
-from .parts import (
-    ACCOUNT,
-    PHONE,
-    SENDER,
-    TOKEN,
-    Client,
-    TwilioRestException,
-    eventually,
-    eventually_answered,
-    twilio_client,
-)
+from .parts import ACCOUNT, PHONE, SENDER, TOKEN, Client, TwilioRestException, eventually, twilio_client
 
 AN_HOUR = 3600
 
@@ -89,9 +79,7 @@ async def test_created_500_creates_the_message_although_it_answers_500(api: http
     assert await listed(twilio) == ["Hello"]
 
 
-async def test_created_late_hides_the_message_from_everyone_until_it_is_created(
-    api: httpx.AsyncClient, twilio: Client
-) -> None:
+async def test_created_late_hides_the_message_until_it_is_created(api: httpx.AsyncClient, twilio: Client) -> None:
     await switch_on(api, "created-late", seconds=AN_HOUR)
 
     with pytest.raises(aiohttp.ServerDisconnectedError):
@@ -115,23 +103,18 @@ async def test_created_late_creates_the_message_in_the_end(
     assert await listed(twilio) == ["Hello"]
 
 
-async def test_refused_answers_with_the_chosen_error(api: httpx.AsyncClient, twilio: Client) -> None:
-    await switch_on(api, "refused", code=21611)
+@pytest.mark.parametrize(
+    ("fault", "settings", "code"), [("refused", {"code": 21611}, 21611), ("rate-limited", {}, 20429)]
+)
+async def test_refused_and_rate_limited_answer_with_their_error_and_create_nothing(
+    api: httpx.AsyncClient, twilio: Client, fault: str, settings: dict[str, int], code: int
+) -> None:
+    await switch_on(api, fault, **settings)
 
     with pytest.raises(TwilioRestException) as refused:
         await send(twilio)
 
-    assert (refused.value.status, refused.value.code) == (429, 21611)
-    assert await exists(api) == []
-
-
-async def test_rate_limited_answers_429_and_creates_nothing(api: httpx.AsyncClient, twilio: Client) -> None:
-    await switch_on(api, "rate-limited")
-
-    with pytest.raises(TwilioRestException) as refused:
-        await send(twilio)
-
-    assert (refused.value.status, refused.value.code) == (429, 20429)
+    assert (refused.value.status, refused.value.code) == (429, code)
     assert await exists(api) == []
 
 
@@ -171,7 +154,7 @@ async def test_list_lag_ends(api: httpx.AsyncClient, twilio: Client) -> None:
     await switch_on(api, "list-lag", seconds=0.1)
     await send(twilio)
 
-    await eventually_answered(lambda: listed(twilio), lambda bodies: bodies == ["Hello"])
+    await eventually(lambda: listed(twilio), lambda bodies: bodies == ["Hello"])
 
 
 async def test_a_fault_with_times_strikes_that_often_and_is_off(api: httpx.AsyncClient, twilio: Client) -> None:

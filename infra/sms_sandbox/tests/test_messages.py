@@ -157,7 +157,7 @@ async def test_a_bad_request_is_refused_with_twilios_code(api: httpx.AsyncClient
 STRANGERS = [
     "",
     "Basic !!!",
-    "Basic " + base64.b64encode(b"nobody:token").decode(),
+    "Basic " + base64.b64encode(b"stranger:token").decode(),
     "Basic " + base64.b64encode(f"{ACCOUNT}:".encode()).decode(),
     "Basic " + base64.b64encode(b"AC" + b"f" * 32 + b":token").decode(),
     "Bearer " + base64.b64encode(f"{ACCOUNT}:{TOKEN}".encode()).decode(),

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,19 +17,20 @@ import aiohttp
 import httpx
 import pytest
 
+from sms_sandbox.process import JsonLines
 from sms_sandbox.sandbox import Sandbox, Settings
 
-from .parts import PHONE, SENDER, Client, Receiver, TwilioRestException, eventually, eventually_answered, twilio_client
+from .parts import PHONE, SENDER, Client, TwilioRestException, WebhookReceiver, eventually, twilio_client
 
 pytestmark = pytest.mark.system
 
-FERN = Path(sys.executable).parent / "fern"
+SERVE = [sys.executable, "-m", "sms_sandbox", "serve"]
 
 
-class Process:
+class SandboxProcess:
     def __init__(self, data_dir: Path, *options: str) -> None:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("TWILIO_", "SMS_"))}
-        command = [str(FERN), "sms", "serve", "--port", "0", "--data-dir", str(data_dir), "--pace", "0.01", *options]
+        command = [*SERVE, "--port", "0", "--data-dir", str(data_dir), "--pace", "0.01", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         self.url = str(self.log_line("sms sandbox ready")["url"])
 
@@ -37,7 +40,7 @@ class Process:
             fields: dict[str, object] = json.loads(line)
             if fields["event"] == event:
                 return fields
-        raise AssertionError(f"it ended without saying {event!r}")
+        raise AssertionError(f"it ended without the log line {event!r}")
 
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
@@ -48,8 +51,8 @@ class Process:
 
 
 @contextmanager
-def serving(data_dir: Path, *options: str) -> Iterator[Process]:
-    process = Process(data_dir, *options)
+def serving(data_dir: Path, *options: str) -> Iterator[SandboxProcess]:
+    process = SandboxProcess(data_dir, *options)
     try:
         yield process
     finally:
@@ -94,7 +97,7 @@ async def test_opt_outs_faults_and_late_messages_survive_a_kill(tmp_path: Path) 
             faults = {item["name"]: item for item in (await api.get("/faults")).json()["items"] if item["active"]}
             with pytest.raises(TwilioRestException) as refused:
                 await client.messages.create_async(to="+447700900999", from_=SENDER, body="Hello")
-            found = await eventually_answered(
+            found = await eventually(
                 lambda: api.get("/sandbox/messages", params={"to": PHONE}), lambda found: bool(found.json()["items"])
             )
 
@@ -104,7 +107,7 @@ async def test_opt_outs_faults_and_late_messages_survive_a_kill(tmp_path: Path) 
     assert [item["body"] for item in found.json()["items"]] == ["late"]
 
 
-async def test_callbacks_that_were_waiting_are_told_after_a_kill(tmp_path: Path, receiver: Receiver) -> None:
+async def test_callbacks_that_were_waiting_are_told_after_a_kill(tmp_path: Path, receiver: WebhookReceiver) -> None:
     patient = ("--callback-retries", "10")
     receiver.answers = [503] * 4
     with serving(tmp_path, *patient) as first:
@@ -136,16 +139,18 @@ async def test_it_stops_when_asked_even_while_someone_watches(tmp_path: Path) ->
     assert code == 0
 
 
-def test_a_taken_port_is_said_with_a_command_to_copy(tmp_path: Path) -> None:
+def test_a_taken_port_is_named_with_the_program_that_has_it_and_a_command_to_copy(tmp_path: Path) -> None:
     with serving(tmp_path / "one") as process:
         port = process.url.rpartition(":")[2]
-        command = [str(FERN), "sms", "serve", "--port", port, "--data-dir", str(tmp_path / "two")]
+        command = [*SERVE, "--port", port, "--data-dir", str(tmp_path / "two")]
 
         second = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
 
     assert second.returncode == 10
     assert f"127.0.0.1:{port}" in second.stderr
     assert f"lsof -i :{port}" in second.stderr
+    if shutil.which("lsof"):
+        assert f"(pid {process.process.pid}) has the port" in second.stderr
 
 
 async def let_others_run(turns: int) -> None:
@@ -165,5 +170,13 @@ async def test_a_stop_is_not_lost_when_work_arrives_at_the_same_time(tmp_path: P
     running.cancel()
 
     done, _ = await asyncio.wait([running], timeout=10)
-    assert done, "it goes on as if nobody had told it to stop"
+    assert done, "it goes on although it was cancelled"
     sandbox.close()
+
+
+def test_a_log_line_names_no_phone() -> None:
+    record = logging.makeLogRecord({"msg": "refused", "levelname": "INFO", "error": f"no such number: {PHONE}"})
+
+    line = json.loads(JsonLines().format(record))
+
+    assert (line["event"], line["level"], line["error"]) == ("refused", "info", "no such number: [phone]")

@@ -1,4 +1,4 @@
-"""`fern sms ls` and `fern sms resolve`: messages in the ledger, and a person's word about those in doubt."""
+"""`fern sms`: the sandbox's `serve`; messages in the ledger, and a person's word about those in doubt."""
 
 import json
 from uuid import UUID
@@ -9,6 +9,7 @@ from rich.table import Table
 from fern.client import Refused, call
 from fern.errors import FernError
 from fern.runtime.progress import make_console
+from sms_sandbox.command import serve
 
 STATES = ("PENDING", "SENDING", "IN_DOUBT", "SENT", "DELIVERED", "UNDELIVERED", "FAILED")
 DECISIONS = {
@@ -57,3 +58,10 @@ def resolve(notification_id: UUID, decision: str) -> None:
     except Refused as refused:
         raise FernError(refused.message, command="fern sms ls --state IN_DOUBT") from None
     click.echo(f"{notification_id} {DECISIONS[decision]}")
+
+
+sms = click.Group(
+    "sms",
+    {"serve": serve, "ls": list_messages, "resolve": resolve},
+    help="The SMS sandbox, a stand-in for Twilio that shows the phones; and the ledger of what was sent.",
+)

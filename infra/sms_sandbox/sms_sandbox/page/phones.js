@@ -83,7 +83,7 @@ function showOptOuts(numbers) {
 }
 
 const read = async (path) => (await fetch(path)).json();
-const tell = (text) => { byId("news").textContent = text; };
+const tell = (text) => { byId("announcement").textContent = text; };
 
 async function refresh() {
   const [{ items }, faults, optOuts] = await Promise.all(
@@ -121,5 +121,6 @@ on("opt-outs", ({ items }) => showOptOuts(items));
 on("cleared", refresh);
 feed.addEventListener("error", () => { byId("offline").hidden = false; }); // the browser connects again by itself
 
+byId("base-url").textContent = `client.api.base_url = "${location.origin}"`;
 byId("clear").addEventListener("click", () => fetch("/sandbox/messages", { method: "DELETE" }));
 byId("clear-faults").addEventListener("click", () => fetch("/faults", { method: "DELETE" }));
