@@ -42,7 +42,4 @@ def assert_problem(answer: httpx.Response, status: int, name: str) -> dict[str, 
 
 
 def a_contraction(start: datetime, length: timedelta | None, intensity: int = 5) -> Contraction:
-    contraction = Contraction(started_at=start)
-    if length is not None:
-        contraction.ended_at, contraction.intensity = start + length, intensity
-    return contraction
+    return Contraction(start) if length is None else Contraction(start, start + length, intensity)

@@ -17,7 +17,9 @@ from contracts.events import Event, NotificationDelivered, NotificationFailed, N
 from contracts.registry import EVENTS, decode
 from labour import storage
 from labour.application import commands, told
-from labour.domain.phone import NotAPhoneNumber, to_e164
+from labour.application.access import CommandContext
+from labour.domain.errors import NotAPhoneNumber
+from labour.domain.phone import to_e164
 from messaging.consumer import Received
 from messaging.envelope import Envelope, open_envelope
 from messaging.faults import POINTS
@@ -84,7 +86,7 @@ async def test_an_event_exists_if_and_only_if_the_change_committed(
     labour_units: UnitsOfWork, labour_engine: AsyncEngine, point: str
 ) -> None:
     async with labour_units() as uow:
-        labour = await commands.plan_labour(storage.Labours(uow, "ada"), mother_name="Ada")
+        labour = await commands.plan_labour(CommandContext(uow, "ada"), mother_name="Ada")
 
     async def crash() -> None:
         raise Crash
@@ -93,7 +95,7 @@ async def test_an_event_exists_if_and_only_if_the_change_committed(
     try:
         with pytest.raises(Crash):
             async with labour_units() as uow:
-                await commands.complete_labour(storage.Labours(uow, "ada"), labour.id)
+                await commands.complete_labour(CommandContext(uow, "ada"), labour.id)
     finally:
         POINTS[point].disarm()
 

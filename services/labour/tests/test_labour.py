@@ -18,7 +18,6 @@ from contracts.events import (
 )
 from labour.domain.contraction import Phase
 from labour.domain.errors import (
-    ROSTER_LIMIT,
     AlreadySubscribed,
     LabourAlreadyBegun,
     LabourAlreadyCompleted,
@@ -27,7 +26,9 @@ from labour.domain.errors import (
     RosterFull,
     TooSoon,
 )
-from labour.domain.labour import ANNOUNCEMENT_COOLDOWN, Labour, UpdateKind
+from labour.domain.labour import ANNOUNCEMENT_COOLDOWN, Labour
+from labour.domain.subscriber import ROSTER_LIMIT
+from labour.domain.update import UpdateKind
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from contracts.events import SubscriberAdded, SubscriberRemoved
 from labour.domain.errors import AlreadySubscribed, InviteInvalid, LabourError, NotPossibleNow
 from labour.domain.labour import Labour
-from labour.domain.subscriber import Role, State, Subscriber
+from labour.domain.subscriber import Role, Subscriber, SubscriberState
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -38,10 +38,10 @@ def test_only_somebody_approved_is_on_the_roster() -> None:
     labour = invited()
 
     grace = ask(labour)
-    assert (grace.state, labour.roster_version) == (State.REQUESTED, 0)
+    assert (grace.state, labour.roster_version) == (SubscriberState.REQUESTED, 0)
     labour.approve(grace.id, NOW)
 
-    assert (grace.state, labour.roster_version) == (State.APPROVED, 1)
+    assert (grace.state, labour.roster_version) == (SubscriberState.APPROVED, 1)
     assert types(labour) == ["subscriber.requested", "subscriber.added"]
 
 
@@ -94,7 +94,7 @@ def test_somebody_blocked_is_off_the_roster_and_cannot_ask_again_from_the_same_a
         with pytest.raises(InviteInvalid):
             ask(labour, user=user, phone=phone)
     labour.unblock(grace.id, NOW)
-    assert ask(labour).state is State.REQUESTED
+    assert ask(labour).state is SubscriberState.REQUESTED
 
     assert labour.roster_version == 2
     assert types(labour)[1:5] == [
@@ -155,7 +155,7 @@ def test_the_roster_is_always_what_its_events_say(steps: list[tuple[str, int]]) 
                 versions.append(removed.roster_version)
             case _:
                 pass
-    assert roster == {one.id for one in labour.subscribers if one.state is State.APPROVED}
+    assert roster == {one.id for one in labour.subscribers if one.state is SubscriberState.APPROVED}
     assert versions == list(range(1, labour.roster_version + 1))
     current = [one.phone for one in labour.subscribers if one.is_current]
     assert len(current) == len(set(current))

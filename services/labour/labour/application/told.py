@@ -9,12 +9,12 @@ from enum import StrEnum
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Column, DateTime, SmallInteger, Table, Text, Uuid, select, text
+from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from contracts.events import Event, NotificationDelivered, NotificationFailed, NotificationSent
-from labour.application.queries import access
-from labour.storage import metadata, subscriber_table
+from labour.application.access import Action, authorize
+from labour.storage import subscriber_table, told_table
 from messaging.consumer import Received
 from messaging.unit_of_work import UnitOfWork
 
@@ -28,21 +28,6 @@ class News(StrEnum):
 
 
 RANKS = {News.SENT: 1, News.DELIVERED: 2, News.FAILED: 2}
-
-told_table = Table(
-    "told",
-    metadata,
-    Column("notification_id", Uuid, primary_key=True),
-    Column("labour_id", Uuid, nullable=False, index=True),
-    Column("person_id", Uuid, nullable=False),
-    Column("event_id", Uuid, nullable=False),
-    Column("event_type", Text, nullable=False),
-    Column("channel", Text, nullable=False),
-    Column("news", Text, nullable=False),
-    Column("rank", SmallInteger, nullable=False),
-    Column("at", DateTime(timezone=True), nullable=False),
-    Column("reason", Text),
-)
 
 _KINDS = {
     **dict.fromkeys(("notification_id", "labour_id", "person_id", "event_id"), "uuid"),
@@ -127,9 +112,8 @@ async def rows(session: AsyncSession, labour_id: UUID) -> list[ToldRow]:
     return [ToldRow(**{**row, "news": News(row["news"])}) for row in found.mappings()]
 
 
-async def list_told(session: AsyncSession, labour_id: UUID, caller: str) -> list[ToldView]:
-    """For the mother."""
-    await access(session, labour_id, caller)
+async def list_told(session: AsyncSession, caller: str, labour_id: UUID) -> list[ToldView]:
+    await authorize(session, caller, labour_id, Action.MANAGE)
     return await told_about(session, labour_id)
 
 

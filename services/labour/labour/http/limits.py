@@ -1,4 +1,4 @@
-"""Who is asking, and how many changes they may ask for in a minute. Reading is free."""
+"""The rate limit: how many changes one caller may request in a minute. Reads are not limited."""
 
 import math
 from typing import Any
@@ -13,30 +13,30 @@ from servicekit.rate_limit import RateLimit
 
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
-Asking = ASGIConnection[Any, Any, Any, Any]
+Connection = ASGIConnection[Any, Any, Any, Any]
 
 
-async def who(asking: Asking, tokens: Tokens) -> str:
-    """Whose requests are counted together: one caller's; or, of those who do not say who they are, one address's."""
+async def counted_as(connection: Connection, tokens: Tokens) -> str:
+    """One count for each caller; requests without a valid token are counted by address."""
     try:
-        return f"caller:{(await tokens.caller(asking.headers)).id}"
+        return f"caller:{(await tokens.caller(connection)).id}"
     except Problem:
-        return f"address:{asking.client.host if asking.client else 'unknown'}"
+        return f"address:{connection.client.host if connection.client else 'unknown'}"
 
 
 def limit_changes(limit: RateLimit, tokens: Tokens) -> Guard:
-    """A guard runs before the body is read: refusing is cheap."""
+    """A guard runs before the body is read, so a refused request costs little."""
 
-    async def guard(asking: Asking, _: BaseRouteHandler) -> None:
-        if asking.scope.get("method") not in UNSAFE:
+    async def guard(connection: Connection, _: BaseRouteHandler) -> None:
+        if connection.scope.get("method") not in UNSAFE:
             return
-        used = await limit.use(await who(asking, tokens))
+        used = await limit.use(await counted_as(connection, tokens))
         if not used.allowed:
             wait = max(1, math.ceil(used.ends_in.total_seconds()))
             raise Problem(
                 429,
                 "rate-limited",
-                f"You have changed too much in too short a time; try again in {wait} s.",
+                f"You have sent too many changes within a minute. Try again in {wait} s.",
                 {
                     "Retry-After": str(wait),
                     "RateLimit-Limit": str(limit.limit),
