@@ -60,6 +60,7 @@ def build(settings: Settings) -> Litestar:
     operations = Router("/", route_handlers=[show_told, *OPERATIONS], guards=guards)
     return create_app(
         title="FernLabour: Labour",
+        version="1.1",
         description="Plan a labour, choose who is notified, begin it and complete it.",
         routes=[api, operations],
         problems=PROBLEMS,

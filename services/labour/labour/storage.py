@@ -110,7 +110,7 @@ told_table = Table(
     Column("event_id", Uuid, nullable=False),
     Column("event_type", Text, nullable=False),
     Column("channel", Text, nullable=False),
-    Column("news", Text, nullable=False),
+    Column("status", Text, nullable=False),
     Column("rank", SmallInteger, nullable=False),
     Column("at", DateTime(timezone=True), nullable=False),
     Column("reason", Text),

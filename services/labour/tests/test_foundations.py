@@ -43,7 +43,7 @@ async def test_whatever_order_the_news_of_a_message_come_in_the_furthest_counts(
             await told.react(uow, [Received(uuid7(), ANY_ENVELOPE, arrived[number])])
 
     async with labour_engine.connect() as connection:
-        rows = await connection.execute(text("SELECT news FROM told"))
+        rows = await connection.execute(text("SELECT status FROM told"))
         assert list(rows.scalars()) == ["delivered"]
 
 
@@ -68,7 +68,7 @@ async def test_who_was_told_is_shown_to_the_mother_with_names(
         await told.react(uow, [Received(uuid7(), ANY_ENVELOPE, event) for event in (sent, failed)])
 
     items = (await labour_client.get(f"{labour}/told")).json()["items"]
-    assert [(item["name"], item["news"], item["reason"]) for item in items] == [
+    assert [(item["name"], item["status"], item["reason"]) for item in items] == [
         ("Grace", "sent", None),
         ("", "failed", "the number is a landline"),
     ]

@@ -130,7 +130,7 @@ async def test_who_was_told_is_seen_as_soon_as_the_consumer_knows(
             await _publish(bus, event)
             seen = await next_event(lines)
             assert (seen.kind, seen.id) == ("told", "2")
-            assert [(told["name"], told["news"]) for told in seen.data] == [("Grace", event.type.rpartition(".")[2])]
+            assert [(told["name"], told["status"]) for told in seen.data] == [("Grace", event.type.rpartition(".")[2])]
     async with following(labour_client, labour) as lines:
         assert [(await next_event(lines)).kind for _ in range(2)] == ["labour", "told"]  # whoever comes later knows too
 

@@ -108,4 +108,4 @@ class LabourController(Controller):
 @get("/operations/told", summary="List the messages about a labour and their status, by id.", tags=["operations"])
 async def show_told(units_of_work: NamedDependency[UnitsOfWork], labour_id: FromQuery[UUID]) -> Items[ToldRow]:
     async with units_of_work() as uow:
-        return Items(await told.rows(uow.session, labour_id))
+        return Items(await told.list_rows(uow.session, labour_id))

@@ -117,7 +117,7 @@ class Picture(NamedTuple):
 
     @property
     def mark(self) -> Mark:
-        return Mark(self.labour.version, sum(RANKS[one.news] for one in self.told))
+        return Mark(self.labour.version, sum(RANKS[one.status] for one in self.told))
 
 
 async def _look_at(session: AsyncSession, caller: str, labour_id: UUID) -> Picture:
