@@ -1,4 +1,4 @@
-"""One effect for a retried request, and none on a version that nobody has seen."""
+"""A retried request has one effect; a request with If-Match has none on another version."""
 
 import asyncio
 from uuid import uuid4
@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from messaging.unit_of_work import AFTER_COMMIT
-from tests.labour_parts import GRACE, assert_problem, outbox_types, plan, speaking_as
+from tests.labour_parts import GRACE, assert_problem, execute, outbox_types, plan, speaking_as
 
 KEY = {"Idempotency-Key": '"8e03978e-40d5-43e8-bc93-6894a57f9324"'}
 
@@ -31,7 +31,7 @@ async def test_a_retried_request_with_the_same_key_has_one_effect_and_gets_the_s
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError(), asyncpg.InterfaceError("connection is closed")], ids=repr)
-async def test_a_database_that_goes_away_before_it_confirms_the_commit_is_asked_again_with_the_same_key(
+async def test_a_commit_whose_confirmation_is_lost_is_found_by_a_retry_with_the_same_key(
     labour_client: httpx.AsyncClient, labour_engine: AsyncEngine, error: Exception
 ) -> None:
     labour = await plan(labour_client)
@@ -159,8 +159,7 @@ async def test_two_callers_may_choose_the_same_key(labour_client: httpx.AsyncCli
 async def test_an_expired_key_is_forgotten(labour_client: httpx.AsyncClient, labour_engine: AsyncEngine) -> None:
     first = await labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)
     await labour_client.put(f"{first.headers['location']}/complete")
-    async with labour_engine.begin() as connection:
-        await connection.execute(text("UPDATE idempotency_key SET expires_at = now() - interval '1 second'"))
+    await execute(labour_engine, "UPDATE idempotency_key SET expires_at = now() - interval '1 second'")
 
     second = await labour_client.post("/api/v1/labours", json={"mother_name": "Eve"}, headers=KEY)
 

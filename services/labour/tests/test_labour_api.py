@@ -1,4 +1,4 @@
-"""The REST API on a real database: what people can do, and what they hear when they cannot."""
+"""The REST API on a real database: every command, and the problem when it is refused."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from e2e.support.tools import eventually
 from fern.runtime.postgres import TemporaryServer
-from tests.labour_parts import GRACE, assert_problem, outbox_types, plan
+from tests.labour_parts import GRACE, assert_problem, execute, outbox_types, plan
 
 
 async def test_a_labour_from_plan_to_complete(labour_client: httpx.AsyncClient, labour_engine: AsyncEngine) -> None:
@@ -30,7 +30,7 @@ async def test_a_labour_from_plan_to_complete(labour_client: httpx.AsyncClient, 
     assert await outbox_types(labour_engine) == ["subscriber.added", "labour.begun", "labour.completed"]
 
 
-async def test_somebody_who_leaves_is_gone_and_it_is_told(
+async def test_a_removed_subscriber_is_no_longer_shown_and_an_event_says_so(
     labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
 ) -> None:
     labour = await plan(labour_client)
@@ -288,8 +288,7 @@ async def test_an_event_tells_which_request_it_came_from_and_what_it_made_of_the
 
 async def test_an_operator_sees_how_much_is_where(labour_client: httpx.AsyncClient, labour_engine: AsyncEngine) -> None:
     await plan(labour_client)
-    async with labour_engine.begin() as connection:
-        await connection.execute(text("UPDATE outbox SET recorded_at = recorded_at - interval '1 hour'"))
+    await execute(labour_engine, "UPDATE outbox SET recorded_at = recorded_at - interval '1 hour'")
 
     shown = await labour_client.get("/operations/pipeline", headers={"Authorization": "Bearer local-operations"})
 

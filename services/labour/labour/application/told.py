@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 from sqlalchemy import Select, and_, func, select, text
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from contracts.events import Event, NotificationDelivered, NotificationFailed, NotificationSent
@@ -30,12 +31,8 @@ class DeliveryStatus(StrEnum):
 
 RANKS = {DeliveryStatus.SENT: 1, DeliveryStatus.DELIVERED: 2, DeliveryStatus.FAILED: 2}
 
-_TYPES = {
-    **dict.fromkeys(("notification_id", "labour_id", "person_id", "event_id"), "uuid"),
-    **dict.fromkeys(("event_type", "channel", "status", "reason"), "text"),
-    "rank": "smallint",
-    "at": "timestamptz",
-}
+_POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]
+_TYPES = {column.name: column.type.compile(_POSTGRES) for column in told_table.columns}
 
 # Keeps the highest-ranked status of a message, of those in the batch and in the table; a lower one never overwrites it.
 _SAVE = text(f"""
@@ -136,4 +133,4 @@ async def _in_order(session: AsyncSession, labour_id: UUID, statement: Select[An
     rows = await session.execute(
         statement.where(told_table.c.labour_id == labour_id).order_by(told_table.c.notification_id)
     )
-    return [dict(row) for row in rows.mappings()]
+    return [{str(name): value for name, value in row.items()} for row in rows.mappings()]  # msgspec wants plain keys

@@ -5,35 +5,9 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from contracts.events import (
-    ContractionCorrected,
-    ContractionDeleted,
-    ContractionEnded,
-    ContractionStarted,
-    InviteCreated,
-    InviteRevoked,
-    LabourAnnounced,
-    LabourBegun,
-    LabourCompleted,
-    LabourPhaseChanged,
-    LabourPlanned,
-    LabourStatusPosted,
-    LabourStatusRemoved,
-    SubscriberAdded,
-    SubscriberRemoved,
-)
+from contracts import events
+from labour.domain import errors
 from labour.domain.contraction import Contraction, Phase, phase_after, problem_with_times
-from labour.domain.errors import (
-    AnnouncementSent,
-    ContractionRunning,
-    ImpossibleTimes,
-    InviteInvalid,
-    LabourAlreadyBegun,
-    LabourAlreadyCompleted,
-    LabourNotBegun,
-    NoSuchContraction,
-    TooSoon,
-)
 from labour.domain.invite import Invite
 from labour.domain.subscriber import Change, Channel, Role, Subscriber, SubscriberList
 from labour.domain.update import Update, UpdateKind
@@ -60,7 +34,8 @@ class Labour(Aggregate):
         self.invites: list[Invite] = []
         self.version = 0
         self.record(
-            LabourPlanned(labour_id=self.id, mother_name=mother_name, first_labour=first_labour, planned_at=at), at
+            events.LabourPlanned(labour_id=self.id, mother_name=mother_name, first_labour=first_labour, planned_at=at),
+            at,
         )
 
     @property
@@ -70,21 +45,21 @@ class Labour(Aggregate):
     def begin(self, at: datetime) -> None:
         self._refuse_when_complete()
         if self.phase is not Phase.PLANNED:
-            raise LabourAlreadyBegun(self.id)
+            raise errors.LabourAlreadyBegun(self.id)
         self.phase, self.begun_at = Phase.EARLY, at
         roster = self.roster_version
         self.record(
-            LabourBegun(labour_id=self.id, roster_version=roster, mother_name=self.mother_name, begun_at=at), at
+            events.LabourBegun(labour_id=self.id, roster_version=roster, mother_name=self.mother_name, begun_at=at), at
         )
 
     def complete(self, at: datetime, notes: str | None = None) -> None:
         """Allowed from any phase: a baby may come before its mother records the beginning. Only she can read the notes."""
         self._refuse_when_complete()
         if any(one.is_running for one in self.contractions):
-            raise ContractionRunning(self.id)
+            raise errors.ContractionRunning(self.id)
         self.phase, self.completed_at, self.notes = Phase.COMPLETE, at, notes
         self.record(
-            LabourCompleted(
+            events.LabourCompleted(
                 labour_id=self.id, roster_version=self.roster_version, mother_name=self.mother_name, completed_at=at
             ),
             at,
@@ -94,7 +69,7 @@ class Labour(Aggregate):
         """The pushing phase is never derived from contractions: the mother records it."""
         self._refuse_when_complete()
         if self.phase is Phase.PLANNED:
-            raise LabourNotBegun(self.id)
+            raise errors.LabourNotBegun(self.id)
         self._advance(Phase.PUSHING, at)
 
     # Contractions
@@ -103,23 +78,25 @@ class Labour(Aggregate):
         """The first contraction begins a planned labour."""
         self._refuse_when_complete()
         if any(one.is_running for one in self.contractions):
-            raise ContractionRunning(self.id)
+            raise errors.ContractionRunning(self.id)
         contraction = Contraction(started_at)
         self._check_times(contraction, now)
         if self.phase is Phase.PLANNED:
             self.begin(now)
         self.contractions.append(contraction)
-        self.record(ContractionStarted(labour_id=self.id, contraction_id=contraction.id, started_at=started_at), now)
+        self.record(
+            events.ContractionStarted(labour_id=self.id, contraction_id=contraction.id, started_at=started_at), now
+        )
         return contraction
 
     def end_contraction(self, contraction_id: UUID, ended_at: datetime, intensity: int, now: datetime) -> Contraction:
         self._refuse_when_complete()
         contraction = self._contraction(contraction_id)
         if not contraction.is_running:
-            raise NoSuchContraction(self.id, contraction_id)
+            raise errors.NoSuchContraction(self.id, contraction_id)
         self._correct(contraction, Contraction(contraction.started_at, ended_at, intensity), now)
         self.record(
-            ContractionEnded(
+            events.ContractionEnded(
                 labour_id=self.id,
                 contraction_id=contraction_id,
                 started_at=contraction.started_at,
@@ -144,7 +121,7 @@ class Labour(Aggregate):
         self._refuse_when_complete()
         contraction = self._contraction(contraction_id)
         if contraction.is_running and (ended_at is not None or intensity is not None):
-            raise ContractionRunning(self.id)
+            raise errors.ContractionRunning(self.id)
         wanted = Contraction(
             started_at or contraction.started_at,
             ended_at or contraction.ended_at,
@@ -152,7 +129,7 @@ class Labour(Aggregate):
         )
         self._correct(contraction, wanted, now)
         self.record(
-            ContractionCorrected(
+            events.ContractionCorrected(
                 labour_id=self.id,
                 contraction_id=contraction_id,
                 started_at=contraction.started_at,
@@ -166,7 +143,7 @@ class Labour(Aggregate):
     def delete_contraction(self, contraction_id: UUID, now: datetime) -> None:
         self._refuse_when_complete()
         self.contractions.remove(self._contraction(contraction_id))
-        self.record(ContractionDeleted(labour_id=self.id, contraction_id=contraction_id), now)
+        self.record(events.ContractionDeleted(labour_id=self.id, contraction_id=contraction_id), now)
 
     # Updates
 
@@ -178,7 +155,7 @@ class Labour(Aggregate):
             case UpdateKind.ANNOUNCEMENT:
                 self._announce(text, at)
             case UpdateKind.STATUS:
-                self.record(LabourStatusPosted(labour_id=self.id, update_id=update.id, text=text), at)
+                self.record(events.LabourStatusPosted(labour_id=self.id, update_id=update.id, text=text), at)
             case UpdateKind.PRIVATE:
                 pass
         return update
@@ -186,9 +163,9 @@ class Labour(Aggregate):
     def remove_update(self, update: Update, at: datetime) -> None:
         match update.kind:
             case UpdateKind.ANNOUNCEMENT:
-                raise AnnouncementSent(self.id)
+                raise errors.AnnouncementSent(self.id)
             case UpdateKind.STATUS:
-                self.record(LabourStatusRemoved(labour_id=self.id, update_id=update.id), at)
+                self.record(events.LabourStatusRemoved(labour_id=self.id, update_id=update.id), at)
             case UpdateKind.PRIVATE:
                 pass
 
@@ -198,22 +175,22 @@ class Labour(Aggregate):
         self._refuse_when_complete()
         invite = Invite(token=token, expires_at=expires_at, at=at)
         self.invites.append(invite)
-        self.record(InviteCreated(labour_id=self.id, invite_id=invite.id, expires_at=expires_at), at)
+        self.record(events.InviteCreated(labour_id=self.id, invite_id=invite.id, expires_at=expires_at), at)
         return invite
 
     def revoke_invite(self, invite_id: UUID, at: datetime) -> None:
         invite = next((one for one in self.invites if one.id == invite_id and one.revoked_at is None), None)
         if invite is None:
-            raise InviteInvalid(self.id)
+            raise errors.InviteInvalid(self.id)
         invite.revoked_at = at
-        self.record(InviteRevoked(labour_id=self.id, invite_id=invite_id), at)
+        self.record(events.InviteRevoked(labour_id=self.id, invite_id=invite_id), at)
 
     def request(
         self, *, token: str, user_id: str, name: str, phone: str, at: datetime, channel: Channel = Channel.SMS
     ) -> Subscriber:
         self._refuse_when_complete()
         if not any(invite.admits(token, at) for invite in self.invites):
-            raise InviteInvalid(self.id)
+            raise errors.InviteInvalid(self.id)
         change = self._subscriber_list.request(user_id=user_id, name=name, phone=phone, channel=channel, at=at)
         return self._record_change(change, at)
 
@@ -249,29 +226,30 @@ class Labour(Aggregate):
 
     def _record_change(self, change: Change, at: datetime) -> Subscriber:
         for event in change.events:
-            if isinstance(event, SubscriberAdded | SubscriberRemoved):
+            if isinstance(event, events.SubscriberAdded | events.SubscriberRemoved):
                 self.roster_version = event.roster_version
             self.record(event, at)
         return change.subscriber
 
     def _announce(self, text: str, at: datetime) -> None:
         if self.announced_at and (wait := self.announced_at + ANNOUNCEMENT_COOLDOWN - at) > timedelta(0):
-            raise TooSoon(self.id, wait)
+            raise errors.TooSoon(self.id, wait)
         self.announced_at = at
         roster = self.roster_version
         self.record(
-            LabourAnnounced(labour_id=self.id, roster_version=roster, mother_name=self.mother_name, text=text), at
+            events.LabourAnnounced(labour_id=self.id, roster_version=roster, mother_name=self.mother_name, text=text),
+            at,
         )
 
     def _refuse_when_complete(self) -> None:
         if self.phase is Phase.COMPLETE:
-            raise LabourAlreadyCompleted(self.id)
+            raise errors.LabourAlreadyCompleted(self.id)
 
     def _contraction(self, contraction_id: UUID) -> Contraction:
         for contraction in self.contractions:
             if contraction.id == contraction_id:
                 return contraction
-        raise NoSuchContraction(self.id, contraction_id)
+        raise errors.NoSuchContraction(self.id, contraction_id)
 
     def _correct(self, contraction: Contraction, wanted: Contraction, now: datetime) -> None:
         """Leaves the contraction unchanged if the times of `wanted` are impossible."""
@@ -282,10 +260,10 @@ class Labour(Aggregate):
     def _check_times(self, wanted: Contraction, now: datetime, instead_of: Contraction | None = None) -> None:
         others = (one for one in self.contractions if one is not instead_of)
         if problem := problem_with_times(wanted, others, now):
-            raise ImpossibleTimes(self.id, problem)
+            raise errors.ImpossibleTimes(self.id, problem)
 
     def _advance(self, phase: Phase, at: datetime) -> None:
         """Moves forward only, and emits no event if the labour is already that far."""
         if self.phase.is_before(phase):
             previous, self.phase = self.phase, phase
-            self.record(LabourPhaseChanged(labour_id=self.id, phase=phase, previous=previous, changed_at=at), at)
+            self.record(events.LabourPhaseChanged(labour_id=self.id, phase=phase, previous=previous, changed_at=at), at)

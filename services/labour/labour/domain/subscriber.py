@@ -13,17 +13,8 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from contracts.events import (
-    Event,
-    SubscriberAdded,
-    SubscriberBlocked,
-    SubscriberRemoved,
-    SubscriberRequested,
-    SubscriberRoleChanged,
-    SubscriberUnblocked,
-    SubscriberWithdrawn,
-)
-from labour.domain.errors import AlreadySubscribed, InviteInvalid, NotPossibleNow, NotSubscribed, RosterFull
+from contracts import events
+from labour.domain import errors
 
 ROSTER_LIMIT = 50  # subscribers; each notifying event sends that many messages
 
@@ -75,7 +66,7 @@ class Change:
     """What a rule did to a subscriber, and the events that the labour records for it."""
 
     subscriber: Subscriber
-    events: tuple[Event, ...]
+    events: tuple[events.Event, ...]
 
 
 class SubscriberList:
@@ -90,13 +81,13 @@ class SubscriberList:
             one.state is SubscriberState.BLOCKED and (one.user_id == user_id or one.phone == phone)
             for one in self._subscribers
         ):
-            raise InviteInvalid(self._labour_id)
+            raise errors.InviteInvalid(self._labour_id)
         self._refuse_duplicate(phone, user_id)
         subscriber = Subscriber(
             name=name, phone=phone, at=at, user_id=user_id, state=SubscriberState.REQUESTED, channel=channel
         )
         self._subscribers.append(subscriber)
-        requested = SubscriberRequested(labour_id=self._labour_id, person_id=subscriber.id, name=name)
+        requested = events.SubscriberRequested(labour_id=self._labour_id, person_id=subscriber.id, name=name)
         return Change(subscriber, (requested,))
 
     def add(self, *, name: str, phone: str, at: datetime) -> Change:
@@ -122,14 +113,14 @@ class SubscriberList:
         """Also possible after the person was removed or left, so that they cannot request again."""
         subscriber = self._find(subscriber_id, *(set(SubscriberState) - {SubscriberState.BLOCKED}))
         ended = self._end(subscriber, SubscriberState.BLOCKED)
-        blocked = SubscriberBlocked(labour_id=self._labour_id, person_id=subscriber_id)
+        blocked = events.SubscriberBlocked(labour_id=self._labour_id, person_id=subscriber_id)
         return Change(subscriber, (*ended.events, blocked))
 
     def unblock(self, subscriber_id: UUID) -> Change:
         """Allows the person to request again; does not put them back on the roster."""
         subscriber = self._find(subscriber_id, SubscriberState.BLOCKED)
         subscriber.state = SubscriberState.REMOVED
-        return Change(subscriber, (SubscriberUnblocked(labour_id=self._labour_id, person_id=subscriber_id),))
+        return Change(subscriber, (events.SubscriberUnblocked(labour_id=self._labour_id, person_id=subscriber_id),))
 
     def change_role(self, subscriber_id: UUID, role: Role) -> Change:
         """Emits no event if the role is the same as before."""
@@ -137,15 +128,17 @@ class SubscriberList:
         if subscriber.role is role:
             return Change(subscriber, ())
         subscriber.role = role
-        changed = SubscriberRoleChanged(labour_id=self._labour_id, person_id=subscriber_id, role=role)
+        changed = events.SubscriberRoleChanged(labour_id=self._labour_id, person_id=subscriber_id, role=role)
         return Change(subscriber, (changed,))
 
     def _find(self, subscriber_id: UUID, *states: SubscriberState) -> Subscriber:
         subscriber = next((one for one in self._subscribers if one.id == subscriber_id), None)
         if subscriber is None:
-            raise NotSubscribed(self._labour_id, subscriber_id)
+            raise errors.NotSubscribed(self._labour_id, subscriber_id)
         if subscriber.state not in states:
-            raise NotPossibleNow(self._labour_id, f"This subscriber is {subscriber.state}, which does not allow this.")
+            raise errors.NotPossibleNow(
+                self._labour_id, f"This subscriber is {subscriber.state}, which does not allow this."
+            )
         return subscriber
 
     def _find_current(self, subscriber_id: UUID) -> Subscriber:
@@ -154,14 +147,14 @@ class SubscriberList:
     def _refuse_duplicate(self, phone: str, user_id: str | None = None) -> None:
         current = (one for one in self._subscribers if one.is_current)
         if any(one.phone == phone or (user_id and one.user_id == user_id) for one in current):
-            raise AlreadySubscribed(self._labour_id)
+            raise errors.AlreadySubscribed(self._labour_id)
 
     def _refuse_when_full(self) -> None:
         if sum(one.state is SubscriberState.APPROVED for one in self._subscribers) >= ROSTER_LIMIT:
-            raise RosterFull(self._labour_id, ROSTER_LIMIT)
+            raise errors.RosterFull(self._labour_id, ROSTER_LIMIT)
 
     def _added(self, subscriber: Subscriber) -> Change:
-        added = SubscriberAdded(
+        added = events.SubscriberAdded(
             labour_id=self._labour_id,
             roster_version=self._roster_version + 1,
             person_id=subscriber.id,
@@ -177,9 +170,9 @@ class SubscriberList:
         match before:
             case SubscriberState.APPROVED:
                 version = self._roster_version + 1
-                removed = SubscriberRemoved(labour_id=labour_id, roster_version=version, person_id=person_id)
+                removed = events.SubscriberRemoved(labour_id=labour_id, roster_version=version, person_id=person_id)
                 return Change(subscriber, (removed,))
             case SubscriberState.REQUESTED:
-                return Change(subscriber, (SubscriberWithdrawn(labour_id=labour_id, person_id=person_id),))
+                return Change(subscriber, (events.SubscriberWithdrawn(labour_id=labour_id, person_id=person_id),))
             case _:
                 return Change(subscriber, ())
