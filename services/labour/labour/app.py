@@ -12,7 +12,7 @@ from labour.http.labours import LabourController, show_told
 from labour.http.limits import limit_changes
 from labour.http.live import Changes, LiveController
 from labour.http.problems import PROBLEMS
-from labour.http.responses import provide_run_command, provide_run_query
+from labour.http.responses import RunQuery, provide_run_command
 from labour.http.subscribers import SubscriberController, SubscriptionController
 from labour.settings import Settings
 from messaging import relay
@@ -23,6 +23,8 @@ from messaging.wakeups import Listener, Waker
 from servicekit.operator_api import OPERATIONS, operator_guard
 from servicekit.rate_limit import RateLimit
 from servicekit.web import create_app
+
+CONTROLLERS = (LabourController, ContractionController, SubscriberController, SubscriptionController, LiveController)
 
 
 def build(settings: Settings) -> Litestar:
@@ -47,13 +49,7 @@ def build(settings: Settings) -> Litestar:
     limit = RateLimit(engine, limit=settings.rate_limit_per_minute)
     api = Router(
         "/",
-        route_handlers=[
-            LabourController,
-            ContractionController,
-            SubscriberController,
-            SubscriptionController,
-            LiveController,
-        ],
+        route_handlers=[*CONTROLLERS],
         guards=[limit_changes(limit, tokens)],
     )
     guards = [operator_guard(settings.operations_token)]
@@ -68,7 +64,7 @@ def build(settings: Settings) -> Litestar:
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
             "retention": Provide(lambda: Retention.of(engine, settings), sync_to_thread=False),
             "run": Provide(provide_run_command),
-            "read": Provide(provide_run_query, sync_to_thread=False),
+            "read": Provide(RunQuery, sync_to_thread=False),
             "caller": Provide(provide_caller),
             "tokens": Provide(lambda: tokens, sync_to_thread=False),
             "changes": Provide(lambda: changes, sync_to_thread=False),

@@ -43,11 +43,16 @@ async def execute(engine: AsyncEngine, statement: str) -> None:
         await connection.execute(text(statement))
 
 
+async def fetch(engine: AsyncEngine, query: str) -> list[Any]:
+    """Rows, or values if the query has one column."""
+    async with engine.connect() as connection:
+        rows = (await connection.execute(text(query))).all()
+    return [row[0] if len(row) == 1 else row for row in rows]
+
+
 async def outbox_types(engine: AsyncEngine) -> list[str]:
     """Without `labour.planned`."""
-    async with engine.connect() as connection:
-        types = (await connection.execute(text("SELECT topic FROM outbox ORDER BY position"))).scalars()
-        return [one for one in types if one != "labour.planned"]
+    return [one for one in await fetch(engine, "SELECT topic FROM outbox ORDER BY position") if one != "labour.planned"]
 
 
 def speaking_as(name: str) -> dict[str, str]:

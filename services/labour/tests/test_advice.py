@@ -26,36 +26,36 @@ def told(contractions: Sequence[Contraction], *, first: bool = False, now: datet
 @pytest.mark.parametrize(
     ("contractions", "first", "expected"),
     [
-        ([], False, []),
-        (every(5), False, [Kind.GO_TO_HOSPITAL]),
-        (every(5), True, []),
-        (every(3), True, [Kind.GO_TO_HOSPITAL]),
-        (every(6), False, []),
-        (every(5, lasting=50), False, []),
-        (every(5, hours=0.7), False, [Kind.PREPARE]),
-        (every(5, hours=0.4), False, []),
-        (every(5, until=NOW - timedelta(hours=2)), False, []),
-        ([*every(5), a_contraction(NOW - MINUTE, None)], False, [Kind.GO_TO_HOSPITAL]),
-        ([a_contraction(NOW - 30 * MINUTE, timedelta(seconds=121))], False, [Kind.CALL_MIDWIFE]),
-        ([a_contraction(NOW - 3 * MINUTE, None)], False, [Kind.CALL_MIDWIFE]),
-        ([a_contraction(NOW - number * 1.5 * MINUTE, MINUTE) for number in range(1, 7)], False, [Kind.CALL_MIDWIFE]),
-        ([a_contraction(NOW - number * 1.5 * MINUTE, MINUTE) for number in range(1, 6)], False, []),
-    ],
-    ids=[
-        "none",
-        "5-1-1",
-        "5-1-1 in a first labour",
-        "3-1-1 in a first labour",
-        "too far apart",
-        "too short",
-        "half an hour",
-        "not for long enough",
-        "long ago",
-        "one still running",
-        "a long one",
-        "a long one still running",
-        "six in ten minutes",
-        "five in ten minutes",
+        pytest.param([], False, [], id="none"),
+        pytest.param(every(5), False, [Kind.GO_TO_HOSPITAL], id="5-1-1"),
+        pytest.param(every(5), True, [], id="5-1-1 in a first labour"),
+        pytest.param(every(3), True, [Kind.GO_TO_HOSPITAL], id="3-1-1 in a first labour"),
+        pytest.param(every(6), False, [], id="too far apart"),
+        pytest.param(every(5, lasting=50), False, [], id="too short"),
+        pytest.param(every(5, hours=0.7), False, [Kind.PREPARE], id="half an hour"),
+        pytest.param(every(5, hours=0.4), False, [], id="not for long enough"),
+        pytest.param(every(5, until=NOW - timedelta(hours=2)), False, [], id="long ago"),
+        pytest.param(
+            [*every(5), a_contraction(NOW - MINUTE, None)], False, [Kind.GO_TO_HOSPITAL], id="one still running"
+        ),
+        pytest.param(
+            [a_contraction(NOW - 30 * MINUTE, timedelta(seconds=121))], False, [Kind.CALL_MIDWIFE], id="a long one"
+        ),
+        pytest.param(
+            [a_contraction(NOW - 3 * MINUTE, None)], False, [Kind.CALL_MIDWIFE], id="a long one still running"
+        ),
+        pytest.param(
+            [a_contraction(NOW - number * 1.5 * MINUTE, MINUTE) for number in range(1, 7)],
+            False,
+            [Kind.CALL_MIDWIFE],
+            id="six in ten minutes",
+        ),
+        pytest.param(
+            [a_contraction(NOW - number * 1.5 * MINUTE, MINUTE) for number in range(1, 6)],
+            False,
+            [],
+            id="five in ten minutes",
+        ),
     ],
 )
 def test_what_is_advised(contractions: list[Contraction], first: bool, expected: list[Kind]) -> None:

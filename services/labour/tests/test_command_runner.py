@@ -6,11 +6,10 @@ from uuid import uuid4
 import asyncpg
 import httpx
 import pytest
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from messaging.unit_of_work import AFTER_COMMIT
-from tests.labour_parts import GRACE, assert_problem, execute, outbox_types, plan, speaking_as
+from tests.labour_parts import GRACE, assert_problem, execute, fetch, outbox_types, plan, speaking_as
 
 KEY = {"Idempotency-Key": '"8e03978e-40d5-43e8-bc93-6894a57f9324"'}
 
@@ -133,8 +132,7 @@ async def test_twenty_requests_with_one_key_at_once_have_one_effect(
     for answer in answers:
         if answer.status_code != 201:
             assert_problem(answer, 409, "request-in-flight")
-    async with labour_engine.connect() as connection:
-        assert (await connection.execute(text("SELECT count(*) FROM labour"))).scalar_one() == 1
+    assert await fetch(labour_engine, "SELECT count(*) FROM labour") == [1]
 
 
 async def test_a_refused_request_stores_nothing_and_its_key_can_be_used_again(labour_client: httpx.AsyncClient) -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
@@ -26,7 +26,7 @@ from messaging.consumer import Received
 from messaging.envelope import Envelope, open_envelope
 from messaging.faults import POINTS
 from messaging.unit_of_work import UnitsOfWork
-from tests.labour_parts import GRACE, NOW, assert_problem, message_facts, outbox_types, plan, speaking_as
+from tests.labour_parts import GRACE, NOW, assert_problem, fetch, message_facts, outbox_types, plan, speaking_as
 
 ANY_ENVELOPE = Envelope(uuid7(), "notification", "any", 1, "any", NOW, None, b"")
 
@@ -42,9 +42,7 @@ async def test_in_any_order_of_arrival_the_highest_ranked_status_of_a_message_is
         async with labour_units() as uow:
             await told.react(uow, [Received(uuid7(), ANY_ENVELOPE, arrived[number])])
 
-    async with labour_engine.connect() as connection:
-        rows = await connection.execute(text("SELECT status FROM told"))
-        assert list(rows.scalars()) == ["delivered"]
+    assert await fetch(labour_engine, "SELECT status FROM told") == ["delivered"]
 
 
 async def test_the_mother_reads_the_status_of_each_message_with_names(
@@ -115,10 +113,8 @@ async def test_an_event_exists_if_and_only_if_the_change_committed(
     finally:
         POINTS[point].disarm()
 
-    async with labour_engine.connect() as connection:
-        phase = (await connection.execute(text("SELECT phase FROM labour"))).scalar_one()
     committed = point == "uow.after_commit_before_wakeup"
-    assert phase == ("complete" if committed else "planned")
+    assert await fetch(labour_engine, "SELECT phase FROM labour") == ["complete" if committed else "planned"]
     assert await outbox_types(labour_engine) == (["labour.completed"] if committed else [])
 
 
@@ -170,9 +166,8 @@ async def test_everything_that_can_happen_to_a_labour_is_sent_as_its_contract_sa
     await tell("DELETE", grace)
     await tell("PUT", f"{labour}/complete", {"notes": "Ours"})
 
-    async with labour_engine.connect() as connection:
-        rows = await connection.execute(text("SELECT topic, attributes, payload FROM outbox ORDER BY position"))
-        sent = [(row.topic, open_envelope(row.attributes, row.payload.encode())) for row in rows]
+    rows = await fetch(labour_engine, "SELECT topic, attributes, payload FROM outbox ORDER BY position")
+    sent = [(row.topic, open_envelope(row.attributes, row.payload.encode())) for row in rows]
     for topic, envelope in sent:
         assert decode(envelope.type, envelope.version, envelope.data).type == topic
     theirs = {"notification.sent", "notification.delivered", "notification.failed"}

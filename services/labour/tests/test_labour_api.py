@@ -6,12 +6,11 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from e2e.support.tools import eventually
 from fern.runtime.postgres import TemporaryServer
-from tests.labour_parts import GRACE, assert_problem, execute, outbox_types, plan
+from tests.labour_parts import GRACE, assert_problem, execute, fetch, outbox_types, plan
 
 
 async def test_a_labour_from_plan_to_complete(labour_client: httpx.AsyncClient, labour_engine: AsyncEngine) -> None:
@@ -150,13 +149,10 @@ async def test_people_subscribing_at_once_all_get_in_with_versions_in_order(
     answers = await asyncio.gather(*(labour_client.post(f"{labour}/subscribers", json=person) for person in people))
 
     assert [answer.status_code for answer in answers] == [201] * 5
-    async with labour_engine.connect() as connection:
-        versions = await connection.execute(
-            text(
-                "SELECT (payload::json->>'roster_version')::int FROM outbox WHERE topic = 'subscriber.added' ORDER BY position"
-            )
-        )
-        assert list(versions.scalars()) == [1, 2, 3, 4, 5]
+    added = (
+        "SELECT (payload::json->>'roster_version')::int FROM outbox WHERE topic = 'subscriber.added' ORDER BY position"
+    )
+    assert await fetch(labour_engine, added) == [1, 2, 3, 4, 5]
 
 
 async def test_labours_are_listed_newest_first_page_by_page(labour_client: httpx.AsyncClient) -> None:

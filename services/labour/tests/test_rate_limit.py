@@ -7,10 +7,9 @@ from typing import Any
 import httpx
 import jwt
 import pytest
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from tests.labour_parts import api_process, assert_problem, execute, plan
+from tests.labour_parts import api_process, assert_problem, execute, fetch, plan
 
 LIMIT = 5
 LABOURS = "/api/v1/labours"
@@ -34,9 +33,7 @@ async def clients(labour_url: str) -> AsyncIterator[list[httpx.AsyncClient]]:
 
 
 async def _known(engine: AsyncEngine) -> dict[str, int]:
-    async with engine.connect() as connection:
-        rows = await connection.execute(text("SELECT who, count FROM rate_limit"))
-        return {row[0]: row[1] for row in rows}
+    return dict(tuple(row) for row in await fetch(engine, "SELECT who, count FROM rate_limit"))
 
 
 async def test_two_processes_share_one_limit(clients: list[httpx.AsyncClient], notes: str) -> None:

@@ -1,13 +1,7 @@
-"""Authorisation: what the caller is to a labour, and what that allows. Every command and query asks here, once a request.
+"""Authorisation: what the caller is to a labour, and what that allows. Every command and query about a labour asks here.
 
-| the caller is …  | labour and updates | contractions and advice | everything else |
-|------------------|--------------------|-------------------------|-----------------|
-| the mother       | yes                | yes                     | yes             |
-| a birth partner  | yes                | yes                     | `NotYours`      |
-| a subscriber     | yes                | `NotYours`              | `NotYours`      |
-| a stranger       | `NoSuchLabour`     | `NoSuchLabour`          | `NoSuchLabour`  |
-
-A person whose request is not approved, or who was removed or blocked, is a stranger: guessing ids reveals nothing.
+To a stranger a labour does not exist, so that guessing ids reveals nothing. A person is a stranger until the mother approves
+them, and again after they leave or are removed or blocked.
 """
 
 from dataclasses import dataclass

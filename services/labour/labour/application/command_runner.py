@@ -16,6 +16,7 @@ from servicekit.idempotency import Answer, Key
 ATTEMPTS = 8
 
 T = TypeVar("T")
+Command = Callable[[CommandContext], Awaitable[T]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class CommandRunner:
     ) -> None:
         self._units_of_work, self._caller, self._key, self._seen = units_of_work, caller, key, seen
 
-    async def run(self, command: Callable[[CommandContext], Awaitable[T]], answer: Callable[[T], Answer]) -> Outcome:
+    async def run(self, command: Command[T], answer: Callable[[T], Answer]) -> Outcome:
         """Optimistic: of two concurrent writers the version column refuses the later one, which runs the command again.
 
         Raises `VersionChanged` instead if the caller named a version, and `TooBusy` after `ATTEMPTS` lost races.
@@ -47,9 +48,7 @@ class CommandRunner:
                     raise VersionChanged from None
         raise TooBusy
 
-    async def _attempt(
-        self, command: Callable[[CommandContext], Awaitable[T]], answer: Callable[[T], Answer]
-    ) -> Outcome:
+    async def _attempt(self, command: Command[T], answer: Callable[[T], Answer]) -> Outcome:
         async with self._units_of_work() as uow:
             stored = await idempotency.find(uow.session, self._key) if self._key else None
             if stored is not None:

@@ -37,16 +37,13 @@ async def push(context: CommandContext, labour_id: UUID) -> Labour:
     return labour
 
 
-# Contractions
-
-
 async def start_contraction(context: CommandContext, labour_id: UUID, started_at: datetime | None) -> Contraction:
     labour, now = await context.labour(labour_id), _now()
     return labour.start_contraction(started_at or now, now)
 
 
 async def end_contraction(
-    context: CommandContext, labour_id: UUID, contraction_id: UUID, *, ended_at: datetime | None, intensity: int
+    context: CommandContext, labour_id: UUID, contraction_id: UUID, ended_at: datetime | None, intensity: int
 ) -> Contraction:
     labour, now = await context.labour(labour_id), _now()
     return labour.end_contraction(contraction_id, ended_at or now, intensity, now)
@@ -56,7 +53,6 @@ async def correct_contraction(
     context: CommandContext,
     labour_id: UUID,
     contraction_id: UUID,
-    *,
     started_at: datetime | None,
     ended_at: datetime | None,
     intensity: int | None,
@@ -69,9 +65,6 @@ async def correct_contraction(
 
 async def delete_contraction(context: CommandContext, labour_id: UUID, contraction_id: UUID) -> None:
     (await context.labour(labour_id)).delete_contraction(contraction_id, _now())
-
-
-# Updates
 
 
 async def post_update(context: CommandContext, labour_id: UUID, *, kind: UpdateKind, text: str) -> Update:
@@ -89,10 +82,7 @@ async def delete_update(context: CommandContext, labour_id: UUID, update_id: UUI
     await context.labours.delete_update(update)
 
 
-# Invites and subscribers
-
-
-async def invite(context: CommandContext, labour_id: UUID, *, token: str, valid_for: timedelta) -> Invite:
+async def invite(context: CommandContext, labour_id: UUID, token: str, valid_for: timedelta) -> Invite:
     labour, now = await context.labour(labour_id), _now()
     return labour.invite(token=token, expires_at=now + valid_for, at=now)
 
@@ -102,7 +92,7 @@ async def revoke_invite(context: CommandContext, labour_id: UUID, invite_id: UUI
 
 
 async def request_subscription(
-    context: CommandContext, *, token: str, name: str, phone: str, channel: Channel
+    context: CommandContext, token: str, name: str, phone: str, channel: Channel
 ) -> tuple[Labour, Subscriber]:
     number = to_e164(phone)
     labour = await context.labours.of_invite(token)

@@ -122,3 +122,6 @@ class RosterFull(LabourError):
 
 class NotAPhoneNumber(LabourError):
     """Says what is wrong with the number and never repeats it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(None, message)

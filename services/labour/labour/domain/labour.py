@@ -9,7 +9,7 @@ from contracts import events
 from labour.domain import errors
 from labour.domain.contraction import Contraction, Phase, phase_after, problem_with_times
 from labour.domain.invite import Invite
-from labour.domain.subscriber import Change, Channel, Role, Subscriber, SubscriberList
+from labour.domain.subscriber import Change, Channel, Role, Subscriber, SubscriberList, SubscriberState
 from labour.domain.update import Update, UpdateKind
 from messaging.aggregate import Aggregate
 
@@ -206,10 +206,10 @@ class Labour(Aggregate):
     # These stay allowed when the labour is complete: a subscriber can always be removed.
 
     def unsubscribe(self, subscriber_id: UUID, at: datetime) -> Subscriber:
-        return self._record_change(self._subscriber_list.remove(subscriber_id), at)
+        return self._record_change(self._subscriber_list.end(subscriber_id, SubscriberState.REMOVED), at)
 
     def leave(self, subscriber_id: UUID, at: datetime) -> Subscriber:
-        return self._record_change(self._subscriber_list.leave(subscriber_id), at)
+        return self._record_change(self._subscriber_list.end(subscriber_id, SubscriberState.LEFT), at)
 
     def block(self, subscriber_id: UUID, at: datetime) -> Subscriber:
         return self._record_change(self._subscriber_list.block(subscriber_id), at)
@@ -225,11 +225,12 @@ class Labour(Aggregate):
         return SubscriberList(self.id, self.subscribers, self.roster_version)
 
     def _record_change(self, change: Change, at: datetime) -> Subscriber:
-        for event in change.events:
+        subscriber, happened = change
+        for event in happened:
             if isinstance(event, events.SubscriberAdded | events.SubscriberRemoved):
                 self.roster_version = event.roster_version
             self.record(event, at)
-        return change.subscriber
+        return subscriber
 
     def _announce(self, text: str, at: datetime) -> None:
         if self.announced_at and (wait := self.announced_at + ANNOUNCEMENT_COOLDOWN - at) > timedelta(0):

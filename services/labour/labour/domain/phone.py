@@ -13,14 +13,10 @@ def to_e164(text: str) -> str:
         number = phonenumbers.parse(text, None)
     except phonenumbers.NumberParseException as error:
         if error.error_type == INVALID_COUNTRY_CODE:
-            raise _refused("The phone number must start with + and a country code, like +12025550123.") from None
-        raise _refused("This is not a phone number. Write it like +12025550123.") from None
+            raise NotAPhoneNumber("The phone number must start with + and a country code, like +12025550123.") from None
+        raise NotAPhoneNumber("This is not a phone number. Write it like +12025550123.") from None
     if number.extension:
-        raise _refused("A number with an extension cannot receive an SMS. Leave the extension out.")
+        raise NotAPhoneNumber("A number with an extension cannot receive an SMS. Leave the extension out.")
     if not phonenumbers.is_valid_number(number):
-        raise _refused("No phone can have this number. Check its digits and country code.")
+        raise NotAPhoneNumber("No phone can have this number. Check its digits and country code.")
     return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
-
-
-def _refused(why: str) -> NotAPhoneNumber:
-    return NotAPhoneNumber(message=why)

@@ -6,7 +6,6 @@ REQUESTED ─► APPROVED ─► REMOVED | LEFT        only approved subscribers
 `roster_version` counts the changes of the roster, without gaps. An event that notifies carries the version it was made under.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
@@ -61,12 +60,7 @@ class Subscriber:
         return self.state in (SubscriberState.REQUESTED, SubscriberState.APPROVED)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What a rule did to a subscriber, and the events that the labour records for it."""
-
-    subscriber: Subscriber
-    events: tuple[events.Event, ...]
+Change = tuple[Subscriber, list[events.Event]]  # the changed subscriber, and the events for the labour to record
 
 
 class SubscriberList:
@@ -83,12 +77,10 @@ class SubscriberList:
         ):
             raise errors.InviteInvalid(self._labour_id)
         self._refuse_duplicate(phone, user_id)
-        subscriber = Subscriber(
-            name=name, phone=phone, at=at, user_id=user_id, state=SubscriberState.REQUESTED, channel=channel
-        )
+        requested = SubscriberState.REQUESTED
+        subscriber = Subscriber(name=name, phone=phone, at=at, user_id=user_id, state=requested, channel=channel)
         self._subscribers.append(subscriber)
-        requested = events.SubscriberRequested(labour_id=self._labour_id, person_id=subscriber.id, name=name)
-        return Change(subscriber, (requested,))
+        return subscriber, [events.SubscriberRequested(labour_id=self._labour_id, person_id=subscriber.id, name=name)]
 
     def add(self, *, name: str, phone: str, at: datetime) -> Change:
         self._refuse_duplicate(phone)
@@ -103,42 +95,36 @@ class SubscriberList:
         subscriber.state = SubscriberState.APPROVED
         return self._added(subscriber)
 
-    def remove(self, subscriber_id: UUID) -> Change:
-        return self._end(self._find_current(subscriber_id), SubscriberState.REMOVED)
-
-    def leave(self, subscriber_id: UUID) -> Change:
-        return self._end(self._find_current(subscriber_id), SubscriberState.LEFT)
+    def end(self, subscriber_id: UUID, state: SubscriberState) -> Change:
+        """`state` is REMOVED if the mother decides, and LEFT if the subscriber does."""
+        return self._end(self._find_current(subscriber_id), state)
 
     def block(self, subscriber_id: UUID) -> Change:
         """Also possible after the person was removed or left, so that they cannot request again."""
         subscriber = self._find(subscriber_id, *(set(SubscriberState) - {SubscriberState.BLOCKED}))
-        ended = self._end(subscriber, SubscriberState.BLOCKED)
-        blocked = events.SubscriberBlocked(labour_id=self._labour_id, person_id=subscriber_id)
-        return Change(subscriber, (*ended.events, blocked))
+        _, ended = self._end(subscriber, SubscriberState.BLOCKED)
+        return subscriber, [*ended, events.SubscriberBlocked(labour_id=self._labour_id, person_id=subscriber_id)]
 
     def unblock(self, subscriber_id: UUID) -> Change:
         """Allows the person to request again; does not put them back on the roster."""
         subscriber = self._find(subscriber_id, SubscriberState.BLOCKED)
         subscriber.state = SubscriberState.REMOVED
-        return Change(subscriber, (events.SubscriberUnblocked(labour_id=self._labour_id, person_id=subscriber_id),))
+        return subscriber, [events.SubscriberUnblocked(labour_id=self._labour_id, person_id=subscriber_id)]
 
     def change_role(self, subscriber_id: UUID, role: Role) -> Change:
         """Emits no event if the role is the same as before."""
         subscriber = self._find_current(subscriber_id)
         if subscriber.role is role:
-            return Change(subscriber, ())
+            return subscriber, []
         subscriber.role = role
-        changed = events.SubscriberRoleChanged(labour_id=self._labour_id, person_id=subscriber_id, role=role)
-        return Change(subscriber, (changed,))
+        return subscriber, [events.SubscriberRoleChanged(labour_id=self._labour_id, person_id=subscriber_id, role=role)]
 
     def _find(self, subscriber_id: UUID, *states: SubscriberState) -> Subscriber:
         subscriber = next((one for one in self._subscribers if one.id == subscriber_id), None)
         if subscriber is None:
             raise errors.NotSubscribed(self._labour_id, subscriber_id)
         if subscriber.state not in states:
-            raise errors.NotPossibleNow(
-                self._labour_id, f"This subscriber is {subscriber.state}, which does not allow this."
-            )
+            raise errors.NotPossibleNow(self._labour_id, f"Not possible: this subscriber is {subscriber.state}.")
         return subscriber
 
     def _find_current(self, subscriber_id: UUID) -> Subscriber:
@@ -161,18 +147,15 @@ class SubscriberList:
             name=subscriber.name,
             phone=subscriber.phone,
         )
-        return Change(subscriber, (added,))
+        return subscriber, [added]
 
     def _end(self, subscriber: Subscriber, state: SubscriberState) -> Change:
         """Emits no event if the person was neither approved nor requested."""
         before, subscriber.state = subscriber.state, state
-        labour_id, person_id = self._labour_id, subscriber.id
-        match before:
-            case SubscriberState.APPROVED:
-                version = self._roster_version + 1
-                removed = events.SubscriberRemoved(labour_id=labour_id, roster_version=version, person_id=person_id)
-                return Change(subscriber, (removed,))
-            case SubscriberState.REQUESTED:
-                return Change(subscriber, (events.SubscriberWithdrawn(labour_id=labour_id, person_id=person_id),))
-            case _:
-                return Change(subscriber, ())
+        labour_id, person_id, version = self._labour_id, subscriber.id, self._roster_version + 1
+        if before is SubscriberState.APPROVED:
+            removed = events.SubscriberRemoved(labour_id=labour_id, roster_version=version, person_id=person_id)
+            return subscriber, [removed]
+        if before is SubscriberState.REQUESTED:
+            return subscriber, [events.SubscriberWithdrawn(labour_id=labour_id, person_id=person_id)]
+        return subscriber, []

@@ -5,7 +5,6 @@ identity provider's JWKS address. A token identifies the caller (`sub`); `labour
 """
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from litestar.di import NamedDependency
 from labour.settings import Settings
 from servicekit.problems import Problem
 
-_OUTCOME = "labour.authentication"  # key in the state of a connection
+Connection = ASGIConnection[Any, Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,28 +31,20 @@ class Tokens:
         self._settings = settings
         self._keys = jwt.PyJWKClient(settings.jwks_url, cache_keys=True, timeout=5) if settings.jwks_url else None
 
-    async def caller(self, connection: ASGIConnection[Any, Any, Any, Any]) -> Caller:
-        """Raises `Problem`. Keeps the outcome on the connection: the rate limit and the route both ask for it."""
+    async def authenticate(self, connection: Connection) -> Caller | Problem:
+        """The outcome is kept on the connection: the rate limit and the route both need it, and the token is verified once."""
         state = connection.scope["state"]
-        if _OUTCOME not in state:
-            try:
-                state[_OUTCOME] = await self._authenticate(connection.headers)
-            except Problem as refused:
-                state[_OUTCOME] = refused
-        outcome: Caller | Problem = state[_OUTCOME]
-        if isinstance(outcome, Problem):
-            raise outcome
+        if "authentication" not in state:
+            state["authentication"] = await self._authenticate(connection.headers.get("authorization", ""))
+        outcome: Caller | Problem = state["authentication"]
         return outcome
 
-    async def _authenticate(self, headers: Mapping[str, str]) -> Caller:
-        scheme, _, token = headers.get("authorization", "").partition(" ")
+    async def _authenticate(self, header: str) -> Caller | Problem:
+        scheme, _, token = header.strip().partition(" ")
         if scheme.lower() != "bearer" or not token:
-            raise _unauthorized(
-                "The request has no bearer token. Send Authorization: Bearer <token>; locally, `fern token NAME` issues one."
+            return _unauthorized(
+                "Send a token as `Authorization: Bearer <token>`. Locally, `fern token NAME` issues one."
             )
-        return await self._verify(token.strip())
-
-    async def _verify(self, token: str) -> Caller:
         try:
             key, algorithm = await self._key(token)
             claims = jwt.decode(
@@ -65,13 +56,13 @@ class Tokens:
                 options={"require": ["exp", "sub"]},
             )
         except jwt.PyJWKClientConnectionError:
-            raise Problem(
-                503, "unavailable", "The keys to verify tokens cannot be fetched at the moment. Try again."
-            ) from None
+            return Problem(
+                503, "unavailable", "The keys that verify tokens cannot be fetched at the moment. Try again."
+            )
         except jwt.PyJWTError as error:
-            raise _unauthorized(f"The token is not valid: {type(error).__name__}. Get a new one.") from None
+            return _unauthorized(f"The token is not valid ({type(error).__name__}). Get a new one.")
         if not claims["sub"]:
-            raise _unauthorized("The token has an empty subject (sub). Get a new one.")
+            return _unauthorized("The token has an empty subject (sub). Get a new one.")
         return Caller(str(claims["sub"])[:200])
 
     async def _key(self, token: str) -> tuple[Any, str]:
@@ -81,7 +72,10 @@ class Tokens:
 
 
 async def provide_caller(request: Request[Any, Any, Any], tokens: NamedDependency[Tokens]) -> Caller:
-    return await tokens.caller(request)
+    outcome = await tokens.authenticate(request)
+    if isinstance(outcome, Problem):
+        raise outcome
+    return outcome
 
 
 def _unauthorized(detail: str) -> Problem:

@@ -24,6 +24,8 @@ class StartContraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EndContraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The last five finished contractions may change the phase of the labour."""
+
     intensity: Intensity
     ended_at: When | None = None
 
@@ -48,35 +50,18 @@ class ContractionController(Controller):
     async def list_contractions(self, read: Read, labour_id: Id) -> Items[ContractionView]:
         return Items(await read(queries.list_contractions, labour_id))
 
-    @put(
-        "/contractions/{contraction_id:uuid}/end",
-        summary="End a contraction. The last five may change the phase. Only the mother may.",
-    )
+    @put("/contractions/{contraction_id:uuid}/end", summary="End a contraction. Only the mother may.")
     async def end(
         self, run: Run, labour_id: Id, contraction_id: Id, data: JSONBody[EndContraction]
     ) -> Response[ContractionView]:
-        return await run(
-            commands.end_contraction,
-            VIEW,
-            labour_id,
-            contraction_id,
-            ended_at=data.ended_at,
-            intensity=data.intensity,
-        )
+        return await run(commands.end_contraction, VIEW, labour_id, contraction_id, data.ended_at, data.intensity)
 
     @patch("/contractions/{contraction_id:uuid}", summary="Correct a contraction. Only the mother may.")
     async def correct(
         self, run: Run, labour_id: Id, contraction_id: Id, data: JSONBody[CorrectContraction]
     ) -> Response[ContractionView]:
-        return await run(
-            commands.correct_contraction,
-            VIEW,
-            labour_id,
-            contraction_id,
-            started_at=data.started_at,
-            ended_at=data.ended_at,
-            intensity=data.intensity,
-        )
+        changes = (data.started_at, data.ended_at, data.intensity)
+        return await run(commands.correct_contraction, VIEW, labour_id, contraction_id, *changes)
 
     @delete(
         "/contractions/{contraction_id:uuid}", summary="Delete a contraction recorded by mistake. Only the mother may."

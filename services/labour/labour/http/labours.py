@@ -32,6 +32,8 @@ class CompleteLabour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PostUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An announcement is sent to all subscribers; a status is shown to them; a private note is shown to the mother only."""
+
     kind: UpdateKind
     text: Annotated[str, Meta(min_length=1, max_length=280, pattern=VISIBLE, examples=["Nearly there!"])]
 
@@ -63,7 +65,7 @@ class LabourController(Controller):
         labour = await read(queries.get_labour, labour_id)
         return Response(labour, headers={"ETag": etag(labour.version)})
 
-    @put("/{labour_id:uuid}/begin", summary="Begin a labour and notify all approved subscribers. Only the mother may.")
+    @put("/{labour_id:uuid}/begin", summary="Begin a labour and notify its subscribers. Only the mother may.")
     async def begin(self, run: Run, labour_id: Id) -> Response[LabourView]:
         return await run(commands.begin_labour, LabourView.of, labour_id)
 
@@ -71,20 +73,13 @@ class LabourController(Controller):
     async def push(self, run: Run, labour_id: Id) -> Response[LabourView]:
         return await run(commands.push, LabourView.of, labour_id)
 
-    @put(
-        "/{labour_id:uuid}/complete",
-        summary="Complete a labour and notify all approved subscribers. Only the mother may.",
-    )
+    @put("/{labour_id:uuid}/complete", summary="Complete a labour and notify its subscribers. Only the mother may.")
     async def complete(
         self, run: Run, labour_id: Id, data: JSONBody[CompleteLabour | None] = None
     ) -> Response[LabourView]:
         return await run(commands.complete_labour, LabourView.of, labour_id, data.notes if data else None)
 
-    @post(
-        "/{labour_id:uuid}/updates",
-        summary="Post an announcement, a status or a private note. Only the mother may.",
-        description="An announcement is sent to all approved subscribers. A status is shown to those who read the labour.",
-    )
+    @post("/{labour_id:uuid}/updates", summary="Post an announcement, a status or a note. Only the mother may.")
     async def post_update(self, run: Run, labour_id: Id, data: JSONBody[PostUpdate]) -> Response[UpdateView]:
         return await run(commands.post_update, show(UpdateView), labour_id, kind=data.kind, text=data.text.strip())
 
@@ -94,8 +89,7 @@ class LabourController(Controller):
 
     @delete(
         "/{labour_id:uuid}/updates/{update_id:uuid}",
-        summary="Delete an update. Only the mother may.",
-        description="Announcements cannot be deleted: they were already sent.",
+        summary="Delete an update. Announcements cannot be deleted: they were already sent. Only the mother may.",
     )
     async def delete_update(self, run: Run, labour_id: Id, update_id: Id) -> Response[None]:
         return await run(commands.delete_update, no_content, labour_id, update_id)

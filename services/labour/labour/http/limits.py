@@ -1,27 +1,23 @@
 """The rate limit: how many changes one caller may request in a minute. Reads are not limited."""
 
 import math
-from typing import Any
 
-from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Guard
 
-from labour.http.auth import Tokens
+from labour.http.auth import Caller, Connection, Tokens
 from servicekit.problems import Problem
 from servicekit.rate_limit import RateLimit
 
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
-Connection = ASGIConnection[Any, Any, Any, Any]
-
 
 async def counted_as(connection: Connection, tokens: Tokens) -> str:
     """One count for each caller; requests without a valid token are counted by address."""
-    try:
-        return f"caller:{(await tokens.caller(connection)).id}"
-    except Problem:
-        return f"address:{connection.client.host if connection.client else 'unknown'}"
+    outcome = await tokens.authenticate(connection)
+    if isinstance(outcome, Caller):
+        return f"caller:{outcome.id}"
+    return f"address:{connection.client.host if connection.client else 'unknown'}"
 
 
 def limit_changes(limit: RateLimit, tokens: Tokens) -> Guard:

@@ -59,14 +59,11 @@ class RunCommand:
 class RunQuery:
     """`await read(question, …)` returns `question(session, caller, …)`, in a unit of work of its own."""
 
-    def __init__(self, units_of_work: UnitsOfWork, caller: Caller) -> None:
+    def __init__(self, units_of_work: NamedDependency[UnitsOfWork], caller: NamedDependency[Caller]) -> None:
         self._units_of_work, self._caller = units_of_work, caller
 
     async def __call__(
-        self,
-        question: Callable[Concatenate[AsyncSession, str, P], Awaitable[T]],
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, question: Callable[Concatenate[AsyncSession, str, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         async with self._units_of_work() as uow:
             return await question(uow.session, self._caller.id, *args, **kwargs)
@@ -82,10 +79,6 @@ async def provide_run_command(
 ) -> RunCommand:
     runner = CommandRunner(units_of_work, caller.id, await _key(request, caller), _seen(request))
     return RunCommand(runner, request.route_handler.status_code)
-
-
-def provide_run_query(units_of_work: NamedDependency[UnitsOfWork], caller: NamedDependency[Caller]) -> RunQuery:
-    return RunQuery(units_of_work, caller)
 
 
 def no_content(_: object) -> None:

@@ -37,6 +37,8 @@ class RequestSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class ChangeRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A birth partner also reads contractions and advice."""
+
     role: Role
 
 
@@ -50,11 +52,7 @@ class SubscriberController(Controller):
     async def invite(self, run: Run, labour_id: Id, data: JSONBody[CreateInvite]) -> Response[NewInviteView]:
         token, valid_for = secrets.token_urlsafe(32), timedelta(hours=data.valid_hours)
         return await run(
-            commands.invite,
-            lambda invite: NewInviteView(invite.id, token, invite.expires_at),
-            labour_id,
-            token=token,
-            valid_for=valid_for,
+            commands.invite, lambda one: NewInviteView(one.id, token, one.expires_at), labour_id, token, valid_for
         )
 
     @get("/invites", summary="List all invites, without their tokens. Only the mother may.")
@@ -77,24 +75,15 @@ class SubscriberController(Controller):
     async def approve(self, run: Run, labour_id: Id, subscriber_id: Id) -> Response[SubscriberView]:
         return await run(commands.approve, VIEW, labour_id, subscriber_id)
 
-    @put(
-        "/subscribers/{subscriber_id:uuid}/block",
-        summary="Remove a person who cannot request again until unblocked. Only the mother may.",
-    )
+    @put("/subscribers/{subscriber_id:uuid}/block", summary="Block a person from subscribing. Only the mother may.")
     async def block(self, run: Run, labour_id: Id, subscriber_id: Id) -> Response[SubscriberView]:
         return await run(commands.block, VIEW, labour_id, subscriber_id)
 
-    @put(
-        "/subscribers/{subscriber_id:uuid}/unblock",
-        summary="Allow a blocked person to request again. Only the mother may.",
-    )
+    @put("/subscribers/{subscriber_id:uuid}/unblock", summary="Unblock a person. Only the mother may.")
     async def unblock(self, run: Run, labour_id: Id, subscriber_id: Id) -> Response[SubscriberView]:
         return await run(commands.unblock, VIEW, labour_id, subscriber_id)
 
-    @put(
-        "/subscribers/{subscriber_id:uuid}/role",
-        summary="Change the role of a subscriber: birth partners also see contractions. Only the mother may.",
-    )
+    @put("/subscribers/{subscriber_id:uuid}/role", summary="Change a subscriber's role. Only the mother may.")
     async def change_role(
         self, run: Run, labour_id: Id, subscriber_id: Id, data: JSONBody[ChangeRole]
     ) -> Response[SubscriberView]:
@@ -109,14 +98,8 @@ class SubscriptionController(Controller):
 
     @post(summary="Request a subscription with the token of an invite. The mother approves it.")
     async def request(self, run: Run, data: JSONBody[RequestSubscription]) -> Response[SubscriptionView]:
-        return await run(
-            commands.request_subscription,
-            SubscriptionView.of,
-            token=data.token,
-            name=data.name.strip(),
-            phone=data.phone,
-            channel=data.channel,
-        )
+        asking = (data.token, data.name.strip(), data.phone, data.channel)
+        return await run(commands.request_subscription, SubscriptionView.of, *asking)
 
     @get(summary="List the caller's own subscriptions and requests.")
     async def list_subscriptions(self, read: Read) -> Items[SubscriptionView]:
