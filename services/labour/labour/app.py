@@ -47,11 +47,7 @@ def build(settings: Settings) -> Litestar:
         await engine.dispose()
 
     limit = RateLimit(engine, limit=settings.rate_limit_per_minute)
-    api = Router(
-        "/",
-        route_handlers=[*CONTROLLERS],
-        guards=[limit_changes(limit, tokens)],
-    )
+    api = Router("/", route_handlers=[*CONTROLLERS], guards=[limit_changes(limit, tokens)])
     guards = [operator_guard(settings.operations_token)]
     operations = Router("/", route_handlers=[show_told, *OPERATIONS], guards=guards)
     return create_app(

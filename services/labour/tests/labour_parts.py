@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
+from httpx import AsyncClient
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
@@ -24,14 +25,14 @@ GRACE = {"name": "Grace", "phone": "+1 (202) 555-0123"}
 
 
 @asynccontextmanager
-async def api_process(database_url: str, **variables: str) -> AsyncIterator[httpx.AsyncClient]:
+async def api_process(database_url: str, **variables: str) -> AsyncIterator[AsyncClient]:
     """One more process of the API on a database, with a client that speaks as Ada."""
     settings = Settings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": database_url, **variables})
-    async with served(build(settings)) as url, httpx.AsyncClient(base_url=url, headers=speaking_as("ada")) as client:
+    async with served(build(settings)) as url, AsyncClient(base_url=url, headers=speaking_as("ada")) as client:
         yield client
 
 
-async def plan(client: httpx.AsyncClient, mother_name: str = "Ada") -> str:
+async def plan(client: AsyncClient, mother_name: str = "Ada") -> str:
     answer = await client.post("/api/v1/labours", json={"mother_name": mother_name})
     assert answer.status_code == 201, answer.text
     assert answer.headers["location"] == f"/api/v1/labours/{answer.json()['id']}"

@@ -13,6 +13,7 @@ import httpx
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from httpx import AsyncClient
 
 from labour.settings import Settings
 from messaging.errors import SettingsError
@@ -25,7 +26,7 @@ ALAN = {"name": "Alan", "phone": "+12025550199"}
 class House:
     """Ada's labour. Grace is a subscriber, Paula a birth partner, Alan's request is not approved, Stella is a stranger."""
 
-    client: httpx.AsyncClient
+    client: AsyncClient
     labour: str
     people: dict[str, str]
 
@@ -35,7 +36,7 @@ class House:
 
 
 @pytest.fixture
-async def house(labour_client: httpx.AsyncClient) -> House:
+async def house(labour_client: AsyncClient) -> House:
     labour = await plan(labour_client)
     token = (await labour_client.post(f"{labour}/invites", json={})).json()["token"]
     people = {}
@@ -145,7 +146,7 @@ async def test_a_subscription_from_the_request_to_leaving_as_its_owner_sees_it(h
     assert_problem(stolen, 404, "not-subscribed")
 
 
-async def test_eight_people_with_one_invite_at_once_all_get_to_ask(labour_client: httpx.AsyncClient) -> None:
+async def test_eight_people_with_one_invite_at_once_all_get_to_ask(labour_client: AsyncClient) -> None:
     labour = await plan(labour_client)
     token = (await labour_client.post(f"{labour}/invites", json={})).json()["token"]
 
@@ -182,7 +183,7 @@ def spoiled(**claims: Any) -> str:
     ],
     ids=["nonsense", "expired", "endless", "for others", "no subject", "empty", "unsigned", "forged"],
 )
-async def test_a_token_that_is_not_valid_is_refused(labour_client: httpx.AsyncClient, token: str) -> None:
+async def test_a_token_that_is_not_valid_is_refused(labour_client: AsyncClient, token: str) -> None:
     answer = await labour_client.get(LABOURS, headers={"Authorization": f"Bearer {token}"})
 
     assert_problem(answer, 401, "not-authorized")

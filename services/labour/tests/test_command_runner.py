@@ -4,8 +4,8 @@ import asyncio
 from uuid import uuid4
 
 import asyncpg
-import httpx
 import pytest
+from httpx import AsyncClient
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from messaging.unit_of_work import AFTER_COMMIT
@@ -15,7 +15,7 @@ KEY = {"Idempotency-Key": '"8e03978e-40d5-43e8-bc93-6894a57f9324"'}
 
 
 async def test_a_retried_request_with_the_same_key_has_one_effect_and_gets_the_same_answer(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
+    labour_client: AsyncClient, labour_engine: AsyncEngine
 ) -> None:
     labour = await plan(labour_client)
 
@@ -31,7 +31,7 @@ async def test_a_retried_request_with_the_same_key_has_one_effect_and_gets_the_s
 
 @pytest.mark.parametrize("error", [ConnectionResetError(), asyncpg.InterfaceError("connection is closed")], ids=repr)
 async def test_a_commit_whose_confirmation_is_lost_is_found_by_a_retry_with_the_same_key(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine, error: Exception
+    labour_client: AsyncClient, labour_engine: AsyncEngine, error: Exception
 ) -> None:
     labour = await plan(labour_client)
 
@@ -51,9 +51,7 @@ async def test_a_commit_whose_confirmation_is_lost_is_found_by_a_retry_with_the_
     assert await outbox_types(labour_engine) == ["labour.completed"]
 
 
-async def test_every_request_that_changes_something_can_be_repeated_with_its_key(
-    labour_client: httpx.AsyncClient,
-) -> None:
+async def test_every_request_that_changes_something_can_be_repeated_with_its_key(labour_client: AsyncClient) -> None:
     labour = await plan(labour_client)
     person = (await labour_client.post(f"{labour}/subscribers", json=GRACE)).json()["id"]
     requests: list[tuple[str, str, object]] = [
@@ -78,7 +76,7 @@ async def test_every_request_that_changes_something_can_be_repeated_with_its_key
 
 
 async def test_a_change_with_if_match_has_its_effect_only_on_the_version_that_was_seen(
-    labour_client: httpx.AsyncClient,
+    labour_client: AsyncClient,
 ) -> None:
     labour = await plan(labour_client)
     seen = (await labour_client.get(labour)).headers["etag"]
@@ -93,7 +91,7 @@ async def test_a_change_with_if_match_has_its_effect_only_on_the_version_that_wa
     assert_problem(await labour_client.put(f"{labour}/begin", headers={"If-Match": "v1"}), 400, "bad-if-match")
 
 
-async def test_of_ten_who_saw_the_same_version_one_may_change_it(labour_client: httpx.AsyncClient) -> None:
+async def test_of_ten_who_saw_the_same_version_one_may_change_it(labour_client: AsyncClient) -> None:
     labour = await plan(labour_client)
     seen = {"If-Match": (await labour_client.get(labour)).headers["etag"]}
     people = [{"name": f"Person {number}", "phone": f"+1202555010{number}"} for number in range(10)]
@@ -105,7 +103,7 @@ async def test_of_ten_who_saw_the_same_version_one_may_change_it(labour_client: 
     assert sorted(answer.status_code for answer in answers) == [201] + [412] * 9
 
 
-async def test_a_key_with_another_request_is_refused_and_a_malformed_one_too(labour_client: httpx.AsyncClient) -> None:
+async def test_a_key_with_another_request_is_refused_and_a_malformed_one_too(labour_client: AsyncClient) -> None:
     assert (await labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)).status_code == 201
 
     other_body = await labour_client.post("/api/v1/labours", json={"mother_name": "Eve"}, headers=KEY)
@@ -121,7 +119,7 @@ async def test_a_key_with_another_request_is_refused_and_a_malformed_one_too(lab
 
 
 async def test_twenty_requests_with_one_key_at_once_have_one_effect(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
+    labour_client: AsyncClient, labour_engine: AsyncEngine
 ) -> None:
     answers = await asyncio.gather(
         *(labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY) for _ in range(20))
@@ -135,7 +133,7 @@ async def test_twenty_requests_with_one_key_at_once_have_one_effect(
     assert await fetch(labour_engine, "SELECT count(*) FROM labour") == [1]
 
 
-async def test_a_refused_request_stores_nothing_and_its_key_can_be_used_again(labour_client: httpx.AsyncClient) -> None:
+async def test_a_refused_request_stores_nothing_and_its_key_can_be_used_again(labour_client: AsyncClient) -> None:
     bad = await labour_client.post("/api/v1/labours", json={}, headers=KEY)
     missing = await labour_client.put(f"/api/v1/labours/{uuid4()}/begin", headers=KEY)
 
@@ -144,7 +142,7 @@ async def test_a_refused_request_stores_nothing_and_its_key_can_be_used_again(la
     assert (await labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)).status_code == 201
 
 
-async def test_two_callers_may_choose_the_same_key(labour_client: httpx.AsyncClient) -> None:
+async def test_two_callers_may_choose_the_same_key(labour_client: AsyncClient) -> None:
     answers = [
         await labour_client.post("/api/v1/labours", json={"mother_name": name}, headers={**KEY, **speaking_as(name)})
         for name in ("eve", "ida")
@@ -154,7 +152,7 @@ async def test_two_callers_may_choose_the_same_key(labour_client: httpx.AsyncCli
     assert answers[0].json()["id"] != answers[1].json()["id"]
 
 
-async def test_an_expired_key_is_forgotten(labour_client: httpx.AsyncClient, labour_engine: AsyncEngine) -> None:
+async def test_an_expired_key_is_forgotten(labour_client: AsyncClient, labour_engine: AsyncEngine) -> None:
     first = await labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)
     await labour_client.put(f"{first.headers['location']}/complete")
     await execute(labour_engine, "UPDATE idempotency_key SET expires_at = now() - interval '1 second'")

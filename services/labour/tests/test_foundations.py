@@ -5,10 +5,10 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
-import httpx
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from httpx import AsyncClient
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
@@ -46,7 +46,7 @@ async def test_in_any_order_of_arrival_the_highest_ranked_status_of_a_message_is
 
 
 async def test_the_mother_reads_the_status_of_each_message_with_names(
-    labour_client: httpx.AsyncClient, labour_units: UnitsOfWork
+    labour_client: AsyncClient, labour_units: UnitsOfWork
 ) -> None:
     labour = await plan(labour_client)
     labour_id = UUID(labour.rpartition("/")[2])
@@ -64,7 +64,7 @@ async def test_the_mother_reads_the_status_of_each_message_with_names(
     assert_problem(await labour_client.get(f"/api/v1/labours/{uuid4()}/told"), 404, "no-such-labour")
 
 
-async def test_the_old_name_of_the_status_is_documented_as_deprecated(labour_client: httpx.AsyncClient) -> None:
+async def test_the_old_name_of_the_status_is_documented_as_deprecated(labour_client: AsyncClient) -> None:
     schema = (await labour_client.get("/schema/openapi.json")).json()
 
     fields = schema["components"]["schemas"]["ToldView"]["properties"]
@@ -134,7 +134,7 @@ def test_what_is_no_phone_number_is_refused_without_repeating_it(typed: str) -> 
 
 
 async def test_everything_that_can_happen_to_a_labour_is_sent_as_its_contract_says(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
+    labour_client: AsyncClient, labour_engine: AsyncEngine
 ) -> None:
     labour = await plan(labour_client)
 

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import httpx
 import msgspec
 import pytest
+from httpx import AsyncClient
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
@@ -37,7 +38,7 @@ class Seen(NamedTuple):
 
 
 @asynccontextmanager
-async def following(client: httpx.AsyncClient, labour: str) -> AsyncIterator[AsyncIterator[str]]:
+async def following(client: AsyncClient, labour: str) -> AsyncIterator[AsyncIterator[str]]:
     """The lines of a stream."""
     async with client.stream("GET", f"{labour}/events", timeout=DEADLINE) as answer:
         assert answer.status_code == 200
@@ -63,13 +64,13 @@ def hints_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def other_client(labour_url: str) -> AsyncIterator[httpx.AsyncClient]:
+async def other_client(labour_url: str) -> AsyncIterator[AsyncClient]:
     """A second process of the API on the same database."""
     async with api_process(labour_url) as client:
         yield client
 
 
-async def test_a_stream_begins_with_the_labour_as_it_is(labour_client: httpx.AsyncClient) -> None:
+async def test_a_stream_begins_with_the_labour_as_it_is(labour_client: AsyncClient) -> None:
     labour = await plan(labour_client)
     await labour_client.post(f"{labour}/subscribers", json=GRACE)
 
@@ -81,7 +82,7 @@ async def test_a_stream_begins_with_the_labour_as_it_is(labour_client: httpx.Asy
 
 @pytest.mark.usefixtures("hints_only")
 async def test_what_another_process_changes_is_seen_by_all_who_follow(
-    labour_client: httpx.AsyncClient, other_client: httpx.AsyncClient
+    labour_client: AsyncClient, other_client: AsyncClient
 ) -> None:
     labour = await plan(labour_client)
     eve = speaking_as("eve")
@@ -99,7 +100,7 @@ async def test_what_another_process_changes_is_seen_by_all_who_follow(
 
 @pytest.mark.usefixtures("hints_only")
 async def test_who_was_told_is_seen_as_soon_as_the_consumer_knows(
-    labour_client: httpx.AsyncClient, labour_url: str, bus_host: str, project: str
+    labour_client: AsyncClient, labour_url: str, bus_host: str, project: str
 ) -> None:
     labour = await plan(labour_client)
     grace = (await labour_client.post(f"{labour}/subscribers", json=GRACE)).json()
@@ -146,7 +147,7 @@ async def _publish(bus: PubSub, event: NotificationSent | NotificationDelivered)
 
 
 async def test_a_change_whose_hint_was_lost_is_found_by_looking(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+    labour_client: AsyncClient, labour_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "POLL_SECONDS", 0.1)
     labour = await plan(labour_client)
@@ -159,7 +160,7 @@ async def test_a_change_whose_hint_was_lost_is_found_by_looking(
 
 
 async def test_a_stream_outlives_its_database_connections(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+    labour_client: AsyncClient, labour_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "POLL_SECONDS", 0.1)
     labour = await plan(labour_client)
@@ -177,7 +178,7 @@ async def test_a_stream_outlives_its_database_connections(
 
 
 async def test_while_nothing_happens_a_comment_keeps_the_stream_open(
-    labour_client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    labour_client: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.05)
     labour = await plan(labour_client)
@@ -191,7 +192,7 @@ async def test_while_nothing_happens_a_comment_keeps_the_stream_open(
 
 @pytest.mark.usefixtures("hints_only")
 async def test_clients_that_do_not_read_hold_up_no_others(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
+    labour_client: AsyncClient, labour_engine: AsyncEngine
 ) -> None:
     heavy = await plan(labour_client)
     await labour_client.put(f"{heavy}/complete")
@@ -221,7 +222,7 @@ async def test_a_stop_ends_open_streams_instead_of_waiting_for_them(labour_url: 
 
     async def follow(url: httpx.URL) -> list[str]:
         async with (
-            httpx.AsyncClient(base_url=url, headers=speaking_as("ada")) as client,
+            AsyncClient(base_url=url, headers=speaking_as("ada")) as client,
             following(client, await plan(client)) as lines,
         ):
             await next_event(lines)
@@ -235,12 +236,10 @@ async def test_a_stop_ends_open_streams_instead_of_waiting_for_them(labour_url: 
     assert await reader == []
 
 
-async def test_a_subscriber_follows_their_own_view_until_the_subscription_ends(
-    labour_client: httpx.AsyncClient,
-) -> None:
+async def test_a_subscriber_follows_their_own_view_until_the_subscription_ends(labour_client: AsyncClient) -> None:
     labour = await plan(labour_client)
     token = (await labour_client.post(f"{labour}/invites", json={})).json()["token"]
-    grace = httpx.AsyncClient(base_url=labour_client.base_url, headers=speaking_as("grace"))
+    grace = AsyncClient(base_url=labour_client.base_url, headers=speaking_as("grace"))
     asked = (await grace.post("/api/v1/subscriptions", json={"token": token, **GRACE})).json()
     assert_problem(await grace.get(f"{labour}/events"), 404, "no-such-labour")
     await labour_client.put(f"{labour}/subscribers/{asked['id']}/approve")
@@ -257,5 +256,5 @@ async def test_a_subscriber_follows_their_own_view_until_the_subscription_ends(
     await grace.aclose()
 
 
-async def test_a_labour_that_does_not_exist_cannot_be_followed(labour_client: httpx.AsyncClient) -> None:
+async def test_a_labour_that_does_not_exist_cannot_be_followed(labour_client: AsyncClient) -> None:
     assert_problem(await labour_client.get(f"/api/v1/labours/{uuid4()}/events"), 404, "no-such-labour")

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import jwt
 import pytest
+from httpx import AsyncClient
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from tests.labour_parts import api_process, assert_problem, execute, fetch, plan
@@ -17,7 +17,7 @@ NOTE = {"kind": "private", "text": "Only for me."}
 
 
 @pytest.fixture
-async def notes(labour_client: httpx.AsyncClient, labour_engine: AsyncEngine) -> str:
+async def notes(labour_client: AsyncClient, labour_engine: AsyncEngine) -> str:
     """The path of Ada's private notes, in a window of an hour, so that no test depends on the clock."""
     notes = f"{await plan(labour_client)}/updates"
     await execute(labour_engine, "UPDATE rate_limit SET count = 0, ends_at = now() + interval '1 hour'")
@@ -25,7 +25,7 @@ async def notes(labour_client: httpx.AsyncClient, labour_engine: AsyncEngine) ->
 
 
 @pytest.fixture
-async def clients(labour_url: str) -> AsyncIterator[list[httpx.AsyncClient]]:
+async def clients(labour_url: str) -> AsyncIterator[list[AsyncClient]]:
     """Two processes of the API on one database."""
     limit = {"RATE_LIMIT_PER_MINUTE": str(LIMIT)}
     async with api_process(labour_url, **limit) as one, api_process(labour_url, **limit) as two:
@@ -36,7 +36,7 @@ async def _known(engine: AsyncEngine) -> dict[str, int]:
     return dict(tuple(row) for row in await fetch(engine, "SELECT who, count FROM rate_limit"))
 
 
-async def test_two_processes_share_one_limit(clients: list[httpx.AsyncClient], notes: str) -> None:
+async def test_two_processes_share_one_limit(clients: list[AsyncClient], notes: str) -> None:
     for number in range(LIMIT):
         assert (await clients[number % 2].post(notes, json=NOTE)).status_code == 201
 
@@ -49,9 +49,7 @@ async def test_two_processes_share_one_limit(clients: list[httpx.AsyncClient], n
         assert len((await client.get(notes)).json()["items"]) == LIMIT
 
 
-async def test_thirty_at_once_never_let_more_than_the_limit_through(
-    clients: list[httpx.AsyncClient], notes: str
-) -> None:
+async def test_thirty_at_once_never_let_more_than_the_limit_through(clients: list[AsyncClient], notes: str) -> None:
     answers = await asyncio.gather(*(clients[number % 2].post(notes, json=NOTE) for number in range(30)))
 
     assert sorted(answer.status_code for answer in answers) == [201] * LIMIT + [429] * (30 - LIMIT)
@@ -59,7 +57,7 @@ async def test_thirty_at_once_never_let_more_than_the_limit_through(
 
 
 async def test_when_the_window_has_ended_a_new_one_begins(
-    clients: list[httpx.AsyncClient], labour_engine: AsyncEngine, notes: str
+    clients: list[AsyncClient], labour_engine: AsyncEngine, notes: str
 ) -> None:
     await execute(labour_engine, f"UPDATE rate_limit SET count = {LIMIT}")
     assert_problem(await clients[0].post(notes, json=NOTE), 429, "rate-limited")
@@ -71,7 +69,7 @@ async def test_when_the_window_has_ended_a_new_one_begins(
 
 
 async def test_a_new_window_forgets_a_few_that_have_ended_and_none_that_is_open(
-    clients: list[httpx.AsyncClient], labour_engine: AsyncEngine, notes: str
+    clients: list[AsyncClient], labour_engine: AsyncEngine, notes: str
 ) -> None:
     await execute(labour_engine, "UPDATE rate_limit SET ends_at = now() - interval '1 second'")
     for prefix, sign in (("gone", "-"), ("open", "+")):
@@ -89,7 +87,7 @@ async def test_a_new_window_forgets_a_few_that_have_ended_and_none_that_is_open(
 
 
 async def test_reading_is_not_counted_and_not_refused(
-    clients: list[httpx.AsyncClient], labour_engine: AsyncEngine, notes: str
+    clients: list[AsyncClient], labour_engine: AsyncEngine, notes: str
 ) -> None:
     await execute(labour_engine, f"UPDATE rate_limit SET count = {LIMIT}")
 
@@ -100,7 +98,7 @@ async def test_reading_is_not_counted_and_not_refused(
 
 
 async def test_what_was_refused_for_another_reason_was_tried_and_counts(
-    clients: list[httpx.AsyncClient], labour_engine: AsyncEngine, notes: str
+    clients: list[AsyncClient], labour_engine: AsyncEngine, notes: str
 ) -> None:
     assert_problem(await clients[0].post(notes, json={}), 400, "invalid-request")
 
@@ -108,7 +106,7 @@ async def test_what_was_refused_for_another_reason_was_tried_and_counts(
 
 
 async def test_a_request_without_a_token_is_counted_by_address(
-    clients: list[httpx.AsyncClient], labour_engine: AsyncEngine, notes: str
+    clients: list[AsyncClient], labour_engine: AsyncEngine, notes: str
 ) -> None:
     assert_problem(await clients[0].post(notes, json=NOTE, headers={"Authorization": ""}), 401, "not-authorized")
 
@@ -118,7 +116,7 @@ async def test_a_request_without_a_token_is_counted_by_address(
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("token", ["good", "forged"])
 async def test_the_token_is_verified_once_a_request(
-    clients: list[httpx.AsyncClient], notes: str, method: str, token: str, monkeypatch: pytest.MonkeyPatch
+    clients: list[AsyncClient], notes: str, method: str, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verified = list[str]()
 

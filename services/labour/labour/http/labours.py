@@ -53,10 +53,7 @@ class LabourController(Controller):
 
     @get(summary="List the caller's own labours, newest first.")
     async def list_labours(
-        self,
-        read: Read,
-        limit: Annotated[int, QueryParameter(ge=1, le=100)] = 20,
-        after: FromQuery[UUID | None] = None,
+        self, read: Read, limit: Annotated[int, QueryParameter(ge=1, le=100)] = 20, after: FromQuery[UUID | None] = None
     ) -> LabourPage:
         return await read(queries.list_labours, limit=limit, after=after)
 
