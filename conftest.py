@@ -82,18 +82,18 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryServ
         yield server
 
 
-def migrate(service: str, url: str) -> None:
+def migrate(service: str, url: str, revision: str = "head") -> None:
     environment = {**os.environ, "FERN_MODE": "local", f"{service.upper()}_DATABASE_URL": url}
-    command = [sys.executable, "-m", "alembic", "-c", f"services/{service}/alembic.ini", "upgrade", "head"]
+    command = [sys.executable, "-m", "alembic", "-c", f"services/{service}/alembic.ini", "upgrade", revision]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=120)
 
 
-async def fresh_database(server: TemporaryServer, service: str) -> str:
-    """A copy of the service's migrated database, as its role sees it."""
+async def fresh_database(server: TemporaryServer, service: str, template: str | None = None) -> str:
+    """A copy of the service's migrated database, or of `template`, as its role sees it."""
     name = f"{service}_{uuid4().hex}"
     admin = await asyncpg.connect(server.dsn())
     try:
-        await admin.execute(f"CREATE DATABASE {name} TEMPLATE {service} OWNER {service}")
+        await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template or service} OWNER {service}")
     finally:
         await admin.close()
     return server.url(name, service)

@@ -57,7 +57,7 @@ LABOUR_BOOKS = """
     INSERT INTO processed_event (consumer, event_id, status, completed_at)
     SELECT 'labour', made(what, n), 'COMPLETED', moment(n) FROM generate_series({0}, {1}) AS n, generate_series(9, 12) AS what;
 
-    INSERT INTO told (notification_id, labour_id, person_id, event_id, event_type, channel, news, rank, at)
+    INSERT INTO told (notification_id, labour_id, person_id, event_id, event_type, channel, status, rank, at)
     SELECT made(what, n), made(1, n), made(what - 5, n), made(6, n), 'labour.begun', 'sms', 'delivered', 2, moment(n)
     FROM generate_series({0}, {1}) AS n, generate_series(7, 8) AS what;
 """
@@ -132,8 +132,8 @@ class System:
         await self.notification.execute("DELETE FROM processed_event WHERE event_id = $1", made(BEGUN, n))
         await self.notification.execute("DELETE FROM outbox WHERE ordering_key = $1", str(labour_id))
         await self.labour.execute("DELETE FROM told WHERE labour_id = $1", labour_id)
-        news = [made(what, n) for what in (SENT_TO_GRACE, SENT_TO_ALAN, GRACE_HAS_IT, ALAN_HAS_IT)]
-        await self.labour.execute("DELETE FROM processed_event WHERE event_id = ANY($1)", news)
+        status_events = [made(what, n) for what in (SENT_TO_GRACE, SENT_TO_ALAN, GRACE_HAS_IT, ALAN_HAS_IT)]
+        await self.labour.execute("DELETE FROM processed_event WHERE event_id = ANY($1)", status_events)
 
     async def audit(self, dead_letters: AsyncIterator[DeadLetter] | None = None, overdue: float = 60) -> Account:
         return await audit(self.urls, sandbox=self.sms.url, dead_letters=dead_letters, overdue_seconds=overdue)

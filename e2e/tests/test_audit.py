@@ -39,7 +39,7 @@ async def system(labour_url: str, notification_url: str, tmp_path: Path) -> Asyn
 
 
 # What is done to which service's books, and all that must be said of it: kind, stage, event, and the command unless it is
-# `fern trace`. The numbers are those in e2e/support/audit_data.py: 4 to 6 events, 7 and 8 messages, 9 to 12 news of them.
+# `fern trace`. The numbers are those in e2e/support/audit_data.py: 4 to 6 events, 7 and 8 messages, 9 to 12 their status events.
 BREAKS = {
     "labour: UPDATE outbox SET published_at = NULL WHERE event_id = '{6}'": [
         "stuck published 6: fern logs labour-relay"
@@ -82,7 +82,7 @@ BREAKS = {
     "notification: UPDATE roster SET version = 3 WHERE labour_id = '{1}'": ["unexplained effects 1"],
     "notification: DELETE FROM roster_member WHERE person_id = '{2}'": ["lost effects 4", "unexplained effects 6"],
     "labour: DELETE FROM told WHERE notification_id = '{7}'": ["lost effects 9", "lost effects 11"],
-    "labour: UPDATE told SET news = 'sent', rank = 1 WHERE notification_id = '{7}'": ["lost effects 11"],
+    "labour: UPDATE told SET status = 'sent', rank = 1 WHERE notification_id = '{7}'": ["lost effects 11"],
     "notification: UPDATE notification SET state = 'SENT' WHERE id = '{7}'": ["unexplained effects 6"],
     "notification: UPDATE notification SET sid = 'SM{7}' WHERE id = '{7}'": ["lost texts 6", "duplicated texts 6"],
     "notification: UPDATE notification SET state = 'FAILED', sid = NULL, failure_code = 21610 WHERE id = '{7}'": [
@@ -145,10 +145,10 @@ async def test_a_second_text_for_the_same_message_is_a_duplicate_and_a_foreign_o
     assert account.texts == 10, "each message still has its own"
 
 
-async def test_a_message_whose_news_was_never_recorded_is_named(system: System) -> None:
-    for news in (SENT_TO_GRACE, GRACE_HAS_IT):
-        await system.notification.execute("DELETE FROM outbox WHERE event_id = $1", made(news, N))
-        await system.labour.execute("DELETE FROM processed_event WHERE event_id = $1", made(news, N))
+async def test_a_message_whose_status_was_never_recorded_is_named(system: System) -> None:
+    for status in (SENT_TO_GRACE, GRACE_HAS_IT):
+        await system.notification.execute("DELETE FROM outbox WHERE event_id = $1", made(status, N))
+        await system.labour.execute("DELETE FROM processed_event WHERE event_id = $1", made(status, N))
     await system.labour.execute("DELETE FROM told WHERE notification_id = $1", made(TO_GRACE, N))
 
     account = await system.audit()
@@ -226,7 +226,7 @@ async def test_what_retention_has_forgotten_is_not_missed(system: System) -> Non
     assert account.committed == 21
 
 
-async def test_neither_a_replay_nor_the_news_of_different_messages_has_an_order(system: System) -> None:
+async def test_neither_a_replay_nor_the_status_of_different_messages_has_an_order(system: System) -> None:
     late = "UPDATE outbox SET published_at = published_at + interval '1 s' WHERE event_id = ANY($1)"
     await system.notification.execute(late, [made(SENT_TO_GRACE, N), made(GRACE_HAS_IT, N)])
     replay = "UPDATE outbox SET replayed_at = now(), published_at = now() WHERE event_id = $1"

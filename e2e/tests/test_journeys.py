@@ -46,7 +46,7 @@ def test_the_status_callbacks_of_the_provider_end_in_delivered_and_the_labour_kn
         return [item["state"] for item in items] == ["DELIVERED"]
 
     world.until(delivered, "delivered")
-    world.until(lambda: _news(world, labour) == [("Grace", "labour.completed", "delivered")], "the labour knows")
+    world.until(lambda: _told(world, labour) == [("Grace", "labour.completed", "delivered")], "the labour knows")
     topics = world.sql(
         "notification", "SELECT topic FROM outbox WHERE ordering_key = $1 ORDER BY position", str(labour.id)
     )
@@ -134,9 +134,9 @@ def test_an_unwanted_event_is_discarded_with_one_command_and_its_labour_goes_on(
     world.until_everyone_is_told(labour, COMPLETE)
 
 
-def _news(world: World, labour: Labour) -> list[tuple[str, str, str]]:
+def _told(world: World, labour: Labour) -> list[tuple[str, str, str]]:
     items = world.tell(labour, "GET", "/told")["items"]
-    return [(item["name"], item["event_type"], item["news"]) for item in items]
+    return [(item["name"], item["event_type"], item["status"]) for item in items]
 
 
 def _claimed(world: World, labour: Labour) -> bool:

@@ -21,7 +21,7 @@ def labour(world: World) -> Labour:
     labour = world.plan("Grace", "Alan")
     world.complete(labour)
     world.until_everyone_is_told(labour, COMPLETE)
-    told = "SELECT count(*) FROM told WHERE labour_id = $1 AND news = 'delivered'"
+    told = "SELECT count(*) FROM told WHERE labour_id = $1 AND status = 'delivered'"
     world.until(lambda: world.sql("labour", told, labour.id)[0][0] == 2, "the labour knows that both have it")
     return labour
 
@@ -56,21 +56,21 @@ def test_an_event_is_followed_from_the_request_to_the_phones_and_back(world: Wor
         for message in world.phones.get("/sandbox/messages", params={"to": phone}).json()["items"]
     ]
     assert {step.facts["sid"] for step in event.steps if step.hop == "SMS sent"} == set(texts)
-    assert [step.facts["news"] for step in event.steps if step.hop == "told"] == ["delivered", "delivered"]
-    assert sum(step.hop == "news claimed" for step in event.steps) == 4
+    assert [step.facts["status"] for step in event.steps if step.hop == "told"] == ["delivered", "delivered"]
+    assert sum(step.hop == "status claimed" for step in event.steps) == 4
     times = [datetime.fromisoformat(step.at) for step in event.steps if step.at]
     assert times == sorted(times)
     assert event.steps[0].hop == "request"
     assert event.steps[0].after_ms == 0
 
 
-def test_news_leads_back_to_the_event_it_is_about(world: World, labour: Labour) -> None:
+def test_a_status_event_leads_back_to_the_event_it_is_about(world: World, labour: Labour) -> None:
     event = completed(world, labour)
-    news = next(step.facts["event"] for step in event.steps if step.hop == "notification.sent")
+    sent = next(step.facts["event"] for step in event.steps if step.hop == "notification.sent")
 
-    back = {step.hop: step.facts for step in journey(world.settings, news).steps}
+    back = {step.hop: step.facts for step in journey(world.settings, sent).steps}
 
-    assert back["is news of"] == {"event": event.id}
+    assert back["is about"] == {"event": event.id}
     assert back["claimed"]["by"] == "labour"
 
 

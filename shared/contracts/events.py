@@ -182,7 +182,7 @@ class LabourCompleted(Event, frozen=True, kw_only=True):
 
 
 class _Notification(Event, frozen=True, kw_only=True):
-    """News of one message to one person about one event. Carries no phone number: the labour knows the person."""
+    """The delivery status of one message to one person about the event `cause_id`. Carries no phone number."""
 
     notification_id: UUID
     cause_id: UUID

@@ -79,13 +79,14 @@ def create_app(
     ready: Callable[[], Awaitable[None]],
     lifespan: Callable[[Litestar], AsyncGenerator[None, None]],
     cors_origins: Sequence[str] = (),
+    version: str = "1",
 ) -> Litestar:
     """Pages of other origins may call the API only if they are listed in `cors_origins`."""
     app = Litestar(
         route_handlers=[*routes, *_health(ready)],
         dependencies=dict(dependencies),
         plugins=[ProblemDetailsPlugin(ProblemDetailsConfig(exception_to_problem_detail_map=problem_table(problems)))],
-        openapi_config=OpenAPIConfig(title=title, version="1", description=description),
+        openapi_config=OpenAPIConfig(title=title, version=version, description=description),
         cors_config=CORSConfig(allow_origins=list(cors_origins)) if cors_origins else None,
         middleware=[_tracing],
         before_send=[_harden],  # also for errors that never reach a middleware

@@ -19,11 +19,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from contracts.events import LabourCompleted
 from contracts.registry import decode
 from e2e.experiments.quest.designs import CALLBACK, NotAccepted
-from labour.application.command_runner import Once
+from labour.application.access import CommandContext
+from labour.application.command_runner import CommandRunner
 from labour.application.commands import complete_labour
 from labour.domain.labour import Labour
-from labour.http.auth import Caller
-from labour.storage import Labours
 from messaging import claims, trace
 from messaging.aggregate import Recorded
 from messaging.bus import Message, Outgoing
@@ -38,7 +37,7 @@ from notification.delivery.dispatcher import Dispatcher
 from notification.delivery.reconciler import Reconciler
 from notification.delivery.twilio import Accepted, Twilio
 from notification.domain import wording
-from servicekit.idempotency import Key
+from servicekit.idempotency import Answer, Key
 
 TIMEOUT, LEASE, QUARANTINE = 2.0, 3.0, 1.0  # seconds, of our design; short, so that doubts are settled soon
 
@@ -153,7 +152,7 @@ class NaiveConsumer(DualWrite):
 
     async def complete(self, labour_id: UUID) -> None:
         async with self.parts.labour_work() as uow:
-            await complete_labour(Labours(uow, mother(labour_id)), labour_id)
+            await complete_labour(CommandContext(uow, mother(labour_id)), labour_id)
 
     def processes(self) -> Sequence[Process]:
         # One event at a time, so that a crash of the relay hits the labour it was drawn for and no other.
@@ -219,8 +218,8 @@ class Ours(NaiveConsumer):
     async def complete(self, labour_id: UUID) -> None:
         caller = mother(labour_id)
         key = Key(caller, key="her tap", request=b"PUT complete")
-        once = Once(self.parts.labour_work, Caller(caller), key, seen=None)
-        await once(lambda labours: complete_labour(labours, labour_id), view=lambda labour: None)
+        runner = CommandRunner(self.parts.labour_work, caller, key)
+        await runner.run(lambda context: complete_labour(context, labour_id), lambda labour: Answer(200, {}, b""))
 
     async def handle(self, message: Message) -> Verdict:
         return (await self.consumer.handle([message]))[0]

@@ -1,4 +1,4 @@
-"""The API as an application: wiring only."""
+"""The wiring of the API: settings in, Litestar application out."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -6,14 +6,14 @@ from collections.abc import AsyncGenerator
 from litestar import Litestar, Router
 from litestar.di import Provide
 
-from labour.application.command_runner import provide_once
 from labour.http.auth import Tokens, provide_caller
 from labour.http.contractions import ContractionController
 from labour.http.labours import LabourController, show_told
 from labour.http.limits import limit_changes
 from labour.http.live import Changes, LiveController
 from labour.http.problems import PROBLEMS
-from labour.http.subscribers import PeopleController, SubscriptionController
+from labour.http.responses import RunQuery, provide_run_command
+from labour.http.subscribers import SubscriberController, SubscriptionController
 from labour.settings import Settings
 from messaging import relay
 from messaging.database import create_engine, ping
@@ -23,6 +23,8 @@ from messaging.wakeups import Listener, Waker
 from servicekit.operator_api import OPERATIONS, operator_guard
 from servicekit.rate_limit import RateLimit
 from servicekit.web import create_app
+
+CONTROLLERS = (LabourController, ContractionController, SubscriberController, SubscriptionController, LiveController)
 
 
 def build(settings: Settings) -> Litestar:
@@ -45,28 +47,20 @@ def build(settings: Settings) -> Litestar:
         await engine.dispose()
 
     limit = RateLimit(engine, limit=settings.rate_limit_per_minute)
-    api = Router(
-        "/",
-        route_handlers=[
-            LabourController,
-            ContractionController,
-            PeopleController,
-            SubscriptionController,
-            LiveController,
-        ],
-        guards=[limit_changes(limit, tokens)],
-    )
+    api = Router("/", route_handlers=[*CONTROLLERS], guards=[limit_changes(limit, tokens)])
     guards = [operator_guard(settings.operations_token)]
     operations = Router("/", route_handlers=[show_told, *OPERATIONS], guards=guards)
     return create_app(
         title="FernLabour: Labour",
-        description="Plan a labour, say who shall be told, begin it, complete it.",
+        version="1.1",
+        description="Plan a labour, choose who is notified, begin it and complete it.",
         routes=[api, operations],
         problems=PROBLEMS,
         dependencies={
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
             "retention": Provide(lambda: Retention.of(engine, settings), sync_to_thread=False),
-            "once": Provide(provide_once),
+            "run": Provide(provide_run_command),
+            "read": Provide(RunQuery, sync_to_thread=False),
             "caller": Provide(provide_caller),
             "tokens": Provide(lambda: tokens, sync_to_thread=False),
             "changes": Provide(lambda: changes, sync_to_thread=False),

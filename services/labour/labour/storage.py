@@ -1,4 +1,4 @@
-"""Tables, the mapping of the aggregate onto them, and its repository."""
+"""Tables, the mapping of the aggregate to them, and its repository."""
 
 from enum import StrEnum
 from uuid import UUID
@@ -11,6 +11,7 @@ from sqlalchemy import (
     ForeignKey,
     Integer,
     LargeBinary,
+    Select,
     SmallInteger,
     Table,
     Text,
@@ -20,9 +21,11 @@ from sqlalchemy import (
 from sqlalchemy.orm import registry, relationship
 
 from labour.domain.contraction import Contraction, Phase
-from labour.domain.errors import NotYours, UnfinishedLabour
-from labour.domain.labour import Labour, Update, UpdateKind
-from labour.domain.subscriber import Channel, Invite, Role, State, Subscriber, hash_token
+from labour.domain.errors import NoSuchLabour, UnfinishedLabour
+from labour.domain.invite import Invite, hash_token
+from labour.domain.labour import Labour
+from labour.domain.subscriber import Channel, Role, Subscriber, SubscriberState
+from labour.domain.update import Update, UpdateKind
 from messaging.outbox import outbox
 from messaging.unit_of_work import UnitOfWork
 
@@ -60,7 +63,7 @@ subscriber_table = Table(
     Column("user_id", Text, index=True),
     Column("name", Text, nullable=False),
     Column("phone", Text, nullable=False),
-    Column("state", _text(State), nullable=False),
+    Column("state", _text(SubscriberState), nullable=False),
     Column("role", _text(Role), nullable=False),
     Column("channel", _text(Channel), nullable=False),
     Column("subscribed_at", DateTime(timezone=True), nullable=False),
@@ -76,7 +79,6 @@ invite_table = Table(
     Column("expires_at", DateTime(timezone=True), nullable=False),
     Column("revoked_at", DateTime(timezone=True)),
 )
-
 
 contraction_table = Table(
     "contraction",
@@ -98,7 +100,23 @@ update_table = Table(
     Column("posted_at", DateTime(timezone=True), nullable=False),
 )
 
-# Once, on import; the model itself knows nothing of it, so its rules are tested without a database.
+# A projection of `notification.*` events; no aggregate.
+told_table = Table(
+    "told",
+    metadata,
+    Column("notification_id", Uuid, primary_key=True),
+    Column("labour_id", Uuid, nullable=False, index=True),
+    Column("person_id", Uuid, nullable=False),
+    Column("event_id", Uuid, nullable=False),
+    Column("event_type", Text, nullable=False),
+    Column("channel", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("rank", SmallInteger, nullable=False),
+    Column("at", DateTime(timezone=True), nullable=False),
+    Column("reason", Text),
+)
+
+# Imperative: the domain does not import SQLAlchemy, so its rules are tested without a database.
 mapper.map_imperatively(Subscriber, subscriber_table)
 mapper.map_imperatively(Contraction, contraction_table)
 mapper.map_imperatively(Invite, invite_table)
@@ -107,7 +125,7 @@ mapper.map_imperatively(
     Labour,
     labour_table,
     version_id_col=labour_table.c.version,
-    version_id_generator=False,  # the model counts: also what changes only its parts must refuse a second writer
+    version_id_generator=False,  # the aggregate counts: a change of its parts alone must refuse a second writer, too
     properties={
         "subscribers": relationship(
             Subscriber, lazy="selectin", cascade="all, delete-orphan", order_by=subscriber_table.c.id
@@ -120,26 +138,14 @@ mapper.map_imperatively(
 )
 
 
-class NoSuchLabour(Exception):
-    def __init__(self, labour_id: UUID) -> None:
-        super().__init__(f"There is no labour {labour_id}.")
-        self.labour_id = labour_id
-
-
-class VersionChanged(Exception):
-    """The caller has seen another version than there is now."""
-
-
 class Labours:
-    """Tells the unit of work about every labour it hands out, so that no event is forgotten.
+    """The repository. Registers every labour with the unit of work, which collects its events at the end.
 
-    `caller` is who asks: only the mother gets her labour, to change it; somebody who may see it hears that it is not theirs, and
-    to everybody else it does not exist. With `seen`, a labour is handed out only in that version: what the caller decided was
-    decided about that one.
+    It does not know who asks: `labour.application.access` decides who may have a labour.
     """
 
-    def __init__(self, uow: UnitOfWork, caller: str, seen: int | None = None) -> None:
-        self._uow, self.caller, self._seen = uow, caller, seen
+    def __init__(self, uow: UnitOfWork) -> None:
+        self._uow = uow
 
     async def add(self, labour: Labour) -> None:
         statement = select(labour_table.c.id).where(
@@ -151,44 +157,30 @@ class Labours:
         self._uow.see(labour)
 
     async def get(self, labour_id: UUID) -> Labour:
-        """Hers, to change."""
-        labour = await self._load(labour_id)
-        if labour.mother_id != self.caller:
-            if any(one.user_id == self.caller and one.state is State.APPROVED for one in labour.subscribers):
-                raise NotYours(labour_id)
-            raise NoSuchLabour(labour_id)
-        if self._seen is not None and labour.version != self._seen:
-            raise VersionChanged
-        return labour
-
-    async def invited_to(self, token: str) -> Labour | None:
-        """The labour of an invite, for whoever holds its token."""
-        statement = select(invite_table.c.labour_id).where(invite_table.c.token_hash == hash_token(token))
-        labour_id = (await self._uow.session.execute(statement)).scalar()
-        return None if labour_id is None else await self._load(labour_id)
-
-    async def subscribed_to(self, subscriber_id: UUID) -> Labour | None:
-        """The labour of the caller's own subscription."""
-        statement = select(subscriber_table.c.labour_id).where(
-            subscriber_table.c.id == subscriber_id, subscriber_table.c.user_id == self.caller
-        )
-        labour_id = (await self._uow.session.execute(statement)).scalar()
-        return None if labour_id is None else await self._load(labour_id)
-
-    async def update_of(self, labour: Labour, update_id: UUID) -> Update | None:
-        """Updates are kept beside the labour, not in it: there may be many, and no rule needs them all."""
-        update = await self._uow.session.get(Update, update_id)
-        return update if update is not None and update.labour_id == labour.id else None
-
-    def keep(self, update: Update) -> None:
-        self._uow.session.add(update)
-
-    async def drop(self, update: Update) -> None:
-        await self._uow.session.delete(update)
-
-    async def _load(self, labour_id: UUID) -> Labour:
         labour = await self._uow.session.get(Labour, labour_id)
         if labour is None:
             raise NoSuchLabour(labour_id)
         self._uow.see(labour)
         return labour
+
+    async def of_invite(self, token: str) -> Labour | None:
+        return await self._first(select(invite_table.c.labour_id).where(invite_table.c.token_hash == hash_token(token)))
+
+    async def of_subscription(self, subscriber_id: UUID, user_id: str) -> Labour | None:
+        """None also if the subscription belongs to another user."""
+        own = (subscriber_table.c.id == subscriber_id, subscriber_table.c.user_id == user_id)
+        return await self._first(select(subscriber_table.c.labour_id).where(*own))
+
+    async def get_update(self, labour_id: UUID, update_id: UUID) -> Update | None:
+        update = await self._uow.session.get(Update, update_id)
+        return update if update is not None and update.labour_id == labour_id else None
+
+    def add_update(self, update: Update) -> None:
+        self._uow.session.add(update)
+
+    async def delete_update(self, update: Update) -> None:
+        await self._uow.session.delete(update)
+
+    async def _first(self, labour_ids: Select[UUID]) -> Labour | None:
+        labour_id = (await self._uow.session.execute(labour_ids)).scalar()
+        return None if labour_id is None else await self.get(labour_id)

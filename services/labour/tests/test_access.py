@@ -1,4 +1,4 @@
-"""Who may do what: every route with every kind of caller, and what each of them gets to see."""
+"""Authorisation: every route with every kind of caller, and what each of them may read. Authentication: tokens."""
 
 import asyncio
 import json
@@ -13,21 +13,20 @@ import httpx
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from httpx import AsyncClient
 
-from e2e.support.tools import served
-from labour.app import build
 from labour.settings import Settings
 from messaging.errors import SettingsError
-from tests.labour_parts import assert_problem, plan, speaking_as
+from tests.labour_parts import api_process, assert_problem, plan, speaking_as
 
 ALAN = {"name": "Alan", "phone": "+12025550199"}
 
 
 @dataclass
 class House:
-    """A labour of Ada's; Grace is approved, Paula is her birth partner, Alan has asked, and Stella is a stranger."""
+    """Ada's labour. Grace is a subscriber, Paula a birth partner, Alan's request is not approved, Stella is a stranger."""
 
-    client: httpx.AsyncClient
+    client: AsyncClient
     labour: str
     people: dict[str, str]
 
@@ -37,13 +36,13 @@ class House:
 
 
 @pytest.fixture
-async def house(labour_client: httpx.AsyncClient) -> House:
+async def house(labour_client: AsyncClient) -> House:
     labour = await plan(labour_client)
     token = (await labour_client.post(f"{labour}/invites", json={})).json()["token"]
     people = {}
     for number, name in enumerate(("grace", "paula", "alan")):
         body = {"token": token, "name": name.title(), "phone": f"+1202555010{number}"}
-        asked = await labour_client.post("/api/v1/subscriptions", json=body, headers=speaking_as(name))
+        asked = await labour_client.post(SUBSCRIPTIONS, json=body, headers=speaking_as(name))
         assert asked.status_code == 201, asked.text
         people[name] = asked.json()["id"]
     for name in ("grace", "paula"):
@@ -53,52 +52,49 @@ async def house(labour_client: httpx.AsyncClient) -> House:
 
 
 CALLERS = ("ada", "paula", "grace", "alan", "stella", None)
-EVERYBODY, NOBODY = (200, 201, 204), (401,)
-HERS = {"ada": EVERYBODY, "paula": (403,), "grace": (403,), "alan": (404,), "stella": (404,), None: NOBODY}
-PARTNERS = {**HERS, "paula": EVERYBODY}
-TOLD = {**PARTNERS, "grace": EVERYBODY}
-ANYBODYS = {**dict.fromkeys(CALLERS, EVERYBODY), None: NOBODY}
+Expected = dict[str | None, tuple[int, ...]]
+DONE, REFUSED = (200, 201, 204), (401,)
+MOTHER = {"ada": DONE, "paula": (403,), "grace": (403,), "alan": (404,), "stella": (404,), None: REFUSED}
+PARTNERS = {**MOTHER, "paula": DONE}
+SUBSCRIBERS = {**PARTNERS, "grace": DONE}
+ANY_CALLER = {**dict.fromkeys(CALLERS, DONE), None: REFUSED}
+NOT_FOUND = {**MOTHER, "ada": (404,)}  # the mother may, but what she names does not exist
+NO_SUBSCRIPTION: Expected = {**dict.fromkeys(CALLERS, (404,)), None: REFUSED}
 SOME = uuid4()
+LABOURS, SUBSCRIPTIONS = "/api/v1/labours", "/api/v1/subscriptions"
+ONE = f"{LABOURS}/{{labour_id}}"
+PERSON, CONTRACTION = f"{ONE}/subscribers/{{subscriber_id}}", f"{ONE}/contractions/{{contraction_id}}"
 
-# Every route under /api, with what each caller gets. `{…}` is filled in; a body that is fit for the route where one is needed.
-ROUTES: dict[tuple[str, str], tuple[dict[str | None, tuple[int, ...]], object]] = {
-    ("GET", "/api/v1/labours"): (ANYBODYS, None),
-    ("POST", "/api/v1/labours"): ({**ANYBODYS, "ada": (409,)}, {"mother_name": "Me"}),
-    ("GET", "/api/v1/labours/{labour_id}"): (TOLD, None),
-    ("GET", "/api/v1/labours/{labour_id}/updates"): (TOLD, None),
-    ("GET", "/api/v1/labours/{labour_id}/contractions"): (PARTNERS, None),
-    ("GET", "/api/v1/labours/{labour_id}/advice"): (PARTNERS, None),
-    ("GET", "/api/v1/labours/{labour_id}/told"): (HERS, None),
-    ("GET", "/api/v1/labours/{labour_id}/invites"): (HERS, None),
-    ("POST", "/api/v1/labours/{labour_id}/invites"): (HERS, {}),
-    ("DELETE", "/api/v1/labours/{labour_id}/invites/{invite_id}"): ({**HERS, "ada": (404,)}, None),
-    ("POST", "/api/v1/labours/{labour_id}/updates"): (HERS, {"kind": "status", "text": "Hello"}),
-    ("DELETE", "/api/v1/labours/{labour_id}/updates/{update_id}"): ({**HERS, "ada": (404,)}, None),
-    ("POST", "/api/v1/labours/{labour_id}/subscribers"): (HERS, ALAN),
-    ("PUT", "/api/v1/labours/{labour_id}/subscribers/{subscriber_id}/approve"): ({**HERS, "ada": (404,)}, None),
-    ("PUT", "/api/v1/labours/{labour_id}/subscribers/{subscriber_id}/block"): ({**HERS, "ada": (404,)}, None),
-    ("PUT", "/api/v1/labours/{labour_id}/subscribers/{subscriber_id}/unblock"): ({**HERS, "ada": (404,)}, None),
-    ("PUT", "/api/v1/labours/{labour_id}/subscribers/{subscriber_id}/role"): (
-        {**HERS, "ada": (404,)},
-        {"role": "birth-partner"},
-    ),
-    ("DELETE", "/api/v1/labours/{labour_id}/subscribers/{subscriber_id}"): ({**HERS, "ada": (404,)}, None),
-    ("PUT", "/api/v1/labours/{labour_id}/begin"): (HERS, None),
-    ("POST", "/api/v1/labours/{labour_id}/contractions"): (HERS, {}),
-    ("PUT", "/api/v1/labours/{labour_id}/contractions/{contraction_id}/end"): (
-        {**HERS, "ada": (404,)},
-        {"intensity": 5},
-    ),
-    ("PATCH", "/api/v1/labours/{labour_id}/contractions/{contraction_id}"): ({**HERS, "ada": (404,)}, {"intensity": 5}),
-    ("DELETE", "/api/v1/labours/{labour_id}/contractions/{contraction_id}"): ({**HERS, "ada": (404,)}, None),
-    ("PUT", "/api/v1/labours/{labour_id}/pushing"): (HERS, None),
-    ("PUT", "/api/v1/labours/{labour_id}/complete"): ({**HERS, "ada": (409,)}, None),  # the contraction above runs
-    ("GET", "/api/v1/subscriptions"): (ANYBODYS, None),
-    ("POST", "/api/v1/subscriptions"): (
-        {**dict.fromkeys(CALLERS, (404,)), None: NOBODY},
-        {"token": "x" * 43, **ALAN},
-    ),
-    ("PUT", "/api/v1/subscriptions/{subscriber_id}/leave"): ({**dict.fromkeys(CALLERS, (404,)), None: NOBODY}, None),
+# Every route under /api: the status for each caller, and a body if the route needs one. `{…}` is filled in.
+ROUTES: dict[tuple[str, str], tuple[Expected, object]] = {
+    ("GET", LABOURS): (ANY_CALLER, None),
+    ("POST", LABOURS): ({**ANY_CALLER, "ada": (409,)}, {"mother_name": "Me"}),
+    ("GET", ONE): (SUBSCRIBERS, None),
+    ("GET", f"{ONE}/updates"): (SUBSCRIBERS, None),
+    ("GET", f"{ONE}/contractions"): (PARTNERS, None),
+    ("GET", f"{ONE}/advice"): (PARTNERS, None),
+    ("GET", f"{ONE}/told"): (MOTHER, None),
+    ("GET", f"{ONE}/invites"): (MOTHER, None),
+    ("POST", f"{ONE}/invites"): (MOTHER, {}),
+    ("DELETE", f"{ONE}/invites/{{invite_id}}"): (NOT_FOUND, None),
+    ("POST", f"{ONE}/updates"): (MOTHER, {"kind": "status", "text": "Hello"}),
+    ("DELETE", f"{ONE}/updates/{{update_id}}"): (NOT_FOUND, None),
+    ("POST", f"{ONE}/subscribers"): (MOTHER, ALAN),
+    ("PUT", f"{PERSON}/approve"): (NOT_FOUND, None),
+    ("PUT", f"{PERSON}/block"): (NOT_FOUND, None),
+    ("PUT", f"{PERSON}/unblock"): (NOT_FOUND, None),
+    ("PUT", f"{PERSON}/role"): (NOT_FOUND, {"role": "birth-partner"}),
+    ("DELETE", PERSON): (NOT_FOUND, None),
+    ("PUT", f"{ONE}/begin"): (MOTHER, None),
+    ("POST", f"{ONE}/contractions"): (MOTHER, {}),
+    ("PUT", f"{CONTRACTION}/end"): (NOT_FOUND, {"intensity": 5}),
+    ("PATCH", CONTRACTION): (NOT_FOUND, {"intensity": 5}),
+    ("DELETE", CONTRACTION): (NOT_FOUND, None),
+    ("PUT", f"{ONE}/pushing"): (MOTHER, None),
+    ("PUT", f"{ONE}/complete"): ({**MOTHER, "ada": (409,)}, None),  # the contraction started above still runs
+    ("GET", SUBSCRIPTIONS): (ANY_CALLER, None),
+    ("POST", SUBSCRIPTIONS): (NO_SUBSCRIPTION, {"token": "x" * 43, **ALAN}),
+    ("PUT", f"{SUBSCRIPTIONS}/{{subscriber_id}}/leave"): (NO_SUBSCRIPTION, None),
 }
 
 
@@ -113,17 +109,17 @@ async def test_every_route_says_who_may_and_holds_to_it(house: House) -> None:
     assert declared == set(ROUTES), "a route without a row, or a row without a route"
 
     for (method, path), (expected, body) in ROUTES.items():
-        filled = path.replace("/api/v1/labours/{labour_id}", house.labour)
+        filled = path.replace(ONE, house.labour)
         for name in ("invite_id", "update_id", "subscriber_id", "contraction_id"):
             filled = filled.replace(f"{{{name}}}", str(SOME))
-        for who in reversed(CALLERS):  # the mother last: what she does changes what the others would get
+        for who in reversed(CALLERS):  # the mother last: her changes affect what the others get
             answer = await house.ask(who, method, filled, body)
             assert answer.status_code in expected[who], f"{who}: {method} {path} → {answer.status_code} {answer.text}"
             if answer.is_error:
                 assert answer.headers["content-type"].startswith("application/problem+json")
 
 
-async def test_somebody_who_is_told_sees_how_it_goes_and_nothing_of_anybody_else(house: House) -> None:
+async def test_a_subscriber_reads_the_course_of_the_labour_and_nothing_about_other_subscribers(house: House) -> None:
     for kind in ("private", "status"):
         await house.client.post(f"{house.labour}/updates", json={"kind": kind, "text": f"a {kind} word"})
 
@@ -135,12 +131,12 @@ async def test_somebody_who_is_told_sees_how_it_goes_and_nothing_of_anybody_else
     assert "+1202" not in labour.text + updates.text
 
 
-async def test_from_invite_to_leaving_in_the_words_of_those_who_do_it(house: House) -> None:
-    [own] = (await house.ask("alan", "GET", "/api/v1/subscriptions")).json()["items"]
+async def test_a_subscription_from_the_request_to_leaving_as_its_owner_sees_it(house: House) -> None:
+    [own] = (await house.ask("alan", "GET", SUBSCRIPTIONS)).json()["items"]
     assert (own["state"], own["mother_name"]) == ("requested", "Ada")
     await house.client.put(f"{house.labour}/subscribers/{own['id']}/block")
-    [own] = (await house.ask("alan", "GET", "/api/v1/subscriptions")).json()["items"]
-    assert own["state"] == "removed"  # that he is blocked is nobody's business
+    [own] = (await house.ask("alan", "GET", SUBSCRIPTIONS)).json()["items"]
+    assert own["state"] == "removed"  # the view does not reveal that he is blocked
 
     left = await house.ask("grace", "PUT", f"/api/v1/subscriptions/{house.people['grace']}/leave")
 
@@ -150,14 +146,14 @@ async def test_from_invite_to_leaving_in_the_words_of_those_who_do_it(house: Hou
     assert_problem(stolen, 404, "not-subscribed")
 
 
-async def test_eight_people_with_one_invite_at_once_all_get_to_ask(labour_client: httpx.AsyncClient) -> None:
+async def test_eight_people_with_one_invite_at_once_all_get_to_ask(labour_client: AsyncClient) -> None:
     labour = await plan(labour_client)
     token = (await labour_client.post(f"{labour}/invites", json={})).json()["token"]
 
     async def ask(number: int) -> int:
         body = {"token": token, "name": f"Person {number}", "phone": f"+1212555010{number}"}
         for _ in range(20):
-            answer = await labour_client.post("/api/v1/subscriptions", json=body, headers=speaking_as(f"user-{number}"))
+            answer = await labour_client.post(SUBSCRIPTIONS, json=body, headers=speaking_as(f"user-{number}"))
             if answer.status_code != 409 or answer.json()["type"].rpartition(":")[2] != "too-busy":
                 break
         return answer.status_code
@@ -185,10 +181,10 @@ def spoiled(**claims: Any) -> str:
         jwt.encode({"sub": "ada", "aud": "fernlabour"}, "", algorithm="none"),
         jwt.encode({"sub": "ada", "aud": "fernlabour"}, "another secret, which is as long as it should be"),
     ],
-    ids=["nonsense", "expired", "endless", "for others", "nobody's", "empty", "unsigned", "forged"],
+    ids=["nonsense", "expired", "endless", "for others", "no subject", "empty", "unsigned", "forged"],
 )
-async def test_a_token_that_is_not_good_is_refused(labour_client: httpx.AsyncClient, token: str) -> None:
-    answer = await labour_client.get("/api/v1/labours", headers={"Authorization": f"Bearer {token}"})
+async def test_a_token_that_is_not_valid_is_refused(labour_client: AsyncClient, token: str) -> None:
+    answer = await labour_client.get(LABOURS, headers={"Authorization": f"Bearer {token}"})
 
     assert_problem(answer, 401, "not-authorized")
     assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -196,9 +192,8 @@ async def test_a_token_that_is_not_good_is_refused(labour_client: httpx.AsyncCli
 
 @pytest.mark.parametrize("origin", ["https://fern.example", "https://elsewhere.example"])
 async def test_only_pages_that_are_named_may_call_from_a_browser(labour_url: str, origin: str) -> None:
-    variables = {"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url, "CORS_ORIGINS": "https://fern.example"}
-    async with served(build(Settings.load(variables))) as url, httpx.AsyncClient(base_url=url) as client:
-        answer = await client.get("/api/v1/labours", headers={**speaking_as("ada"), "Origin": origin})
+    async with api_process(labour_url, CORS_ORIGINS="https://fern.example") as client:
+        answer = await client.get(LABOURS, headers={"Origin": origin})
 
     allowed = answer.headers.get("access-control-allow-origin")
     assert allowed == ("https://fern.example" if origin == "https://fern.example" else None)
@@ -227,24 +222,18 @@ async def test_with_an_identity_provider_its_keys_decide_and_local_tokens_do_not
     with ThreadingHTTPServer(("127.0.0.1", 0), Keys) as provider:
         Thread(target=provider.serve_forever, daemon=True).start()
         issuer = f"http://127.0.0.1:{provider.server_address[1]}"
-        variables = {
-            "FERN_MODE": "local",
-            "LABOUR_DATABASE_URL": labour_url,
-            "JWKS_URL": issuer,
-            "TOKEN_ISSUER": issuer,
-        }
         claims = {"sub": "ada", "aud": "fernlabour", "iss": issuer, "exp": datetime.now(UTC) + timedelta(hours=1)}
         signed = jwt.encode(claims, key, algorithm="RS256", headers={"kid": "one"})
-        async with served(build(Settings.load(variables))) as url, httpx.AsyncClient(base_url=url) as client:
-            good = await client.get("/api/v1/labours", headers={"Authorization": f"Bearer {signed}"})
-            local = await client.get("/api/v1/labours", headers=speaking_as("ada"))
+        async with api_process(labour_url, JWKS_URL=issuer, TOKEN_ISSUER=issuer) as client:
+            good = await client.get(LABOURS, headers={"Authorization": f"Bearer {signed}"})
+            local = await client.get(LABOURS)
         provider.shutdown()
 
     assert good.status_code == 200
     assert_problem(local, 401, "not-authorized")
 
 
-async def test_a_blocked_or_removed_person_is_off_the_roster_before_the_next_news(house: House) -> None:
+async def test_a_blocked_or_removed_person_is_off_the_roster_at_once(house: House) -> None:
     await house.client.put(f"{house.labour}/subscribers/{house.people['grace']}/block")
     await house.client.delete(f"{house.labour}/subscribers/{house.people['paula']}")
 

@@ -1,22 +1,21 @@
-"""One effect for a retried request, and none on a version that nobody has seen."""
+"""A retried request has one effect; a request with If-Match has none on another version."""
 
 import asyncio
 from uuid import uuid4
 
 import asyncpg
-import httpx
 import pytest
-from sqlalchemy import text
+from httpx import AsyncClient
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from messaging.unit_of_work import AFTER_COMMIT
-from tests.labour_parts import GRACE, assert_problem, outbox_types, plan, speaking_as
+from tests.labour_parts import GRACE, assert_problem, execute, fetch, outbox_types, plan, speaking_as
 
 KEY = {"Idempotency-Key": '"8e03978e-40d5-43e8-bc93-6894a57f9324"'}
 
 
 async def test_a_retried_request_with_the_same_key_has_one_effect_and_gets_the_same_answer(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
+    labour_client: AsyncClient, labour_engine: AsyncEngine
 ) -> None:
     labour = await plan(labour_client)
 
@@ -31,8 +30,8 @@ async def test_a_retried_request_with_the_same_key_has_one_effect_and_gets_the_s
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError(), asyncpg.InterfaceError("connection is closed")], ids=repr)
-async def test_a_database_that_goes_away_before_it_confirms_the_commit_is_asked_again_with_the_same_key(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine, error: Exception
+async def test_a_commit_whose_confirmation_is_lost_is_found_by_a_retry_with_the_same_key(
+    labour_client: AsyncClient, labour_engine: AsyncEngine, error: Exception
 ) -> None:
     labour = await plan(labour_client)
 
@@ -52,9 +51,7 @@ async def test_a_database_that_goes_away_before_it_confirms_the_commit_is_asked_
     assert await outbox_types(labour_engine) == ["labour.completed"]
 
 
-async def test_every_request_that_changes_something_can_be_repeated_with_its_key(
-    labour_client: httpx.AsyncClient,
-) -> None:
+async def test_every_request_that_changes_something_can_be_repeated_with_its_key(labour_client: AsyncClient) -> None:
     labour = await plan(labour_client)
     person = (await labour_client.post(f"{labour}/subscribers", json=GRACE)).json()["id"]
     requests: list[tuple[str, str, object]] = [
@@ -79,7 +76,7 @@ async def test_every_request_that_changes_something_can_be_repeated_with_its_key
 
 
 async def test_a_change_with_if_match_has_its_effect_only_on_the_version_that_was_seen(
-    labour_client: httpx.AsyncClient,
+    labour_client: AsyncClient,
 ) -> None:
     labour = await plan(labour_client)
     seen = (await labour_client.get(labour)).headers["etag"]
@@ -94,7 +91,7 @@ async def test_a_change_with_if_match_has_its_effect_only_on_the_version_that_wa
     assert_problem(await labour_client.put(f"{labour}/begin", headers={"If-Match": "v1"}), 400, "bad-if-match")
 
 
-async def test_of_ten_who_saw_the_same_version_one_may_change_it(labour_client: httpx.AsyncClient) -> None:
+async def test_of_ten_who_saw_the_same_version_one_may_change_it(labour_client: AsyncClient) -> None:
     labour = await plan(labour_client)
     seen = {"If-Match": (await labour_client.get(labour)).headers["etag"]}
     people = [{"name": f"Person {number}", "phone": f"+1202555010{number}"} for number in range(10)]
@@ -106,7 +103,7 @@ async def test_of_ten_who_saw_the_same_version_one_may_change_it(labour_client: 
     assert sorted(answer.status_code for answer in answers) == [201] + [412] * 9
 
 
-async def test_a_key_with_another_request_is_refused_and_a_malformed_one_too(labour_client: httpx.AsyncClient) -> None:
+async def test_a_key_with_another_request_is_refused_and_a_malformed_one_too(labour_client: AsyncClient) -> None:
     assert (await labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)).status_code == 201
 
     other_body = await labour_client.post("/api/v1/labours", json={"mother_name": "Eve"}, headers=KEY)
@@ -122,7 +119,7 @@ async def test_a_key_with_another_request_is_refused_and_a_malformed_one_too(lab
 
 
 async def test_twenty_requests_with_one_key_at_once_have_one_effect(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
+    labour_client: AsyncClient, labour_engine: AsyncEngine
 ) -> None:
     answers = await asyncio.gather(
         *(labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY) for _ in range(20))
@@ -133,11 +130,10 @@ async def test_twenty_requests_with_one_key_at_once_have_one_effect(
     for answer in answers:
         if answer.status_code != 201:
             assert_problem(answer, 409, "request-in-flight")
-    async with labour_engine.connect() as connection:
-        assert (await connection.execute(text("SELECT count(*) FROM labour"))).scalar_one() == 1
+    assert await fetch(labour_engine, "SELECT count(*) FROM labour") == [1]
 
 
-async def test_a_refused_request_stores_nothing_and_its_key_can_be_used_again(labour_client: httpx.AsyncClient) -> None:
+async def test_a_refused_request_stores_nothing_and_its_key_can_be_used_again(labour_client: AsyncClient) -> None:
     bad = await labour_client.post("/api/v1/labours", json={}, headers=KEY)
     missing = await labour_client.put(f"/api/v1/labours/{uuid4()}/begin", headers=KEY)
 
@@ -146,7 +142,7 @@ async def test_a_refused_request_stores_nothing_and_its_key_can_be_used_again(la
     assert (await labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)).status_code == 201
 
 
-async def test_two_callers_may_choose_the_same_key(labour_client: httpx.AsyncClient) -> None:
+async def test_two_callers_may_choose_the_same_key(labour_client: AsyncClient) -> None:
     answers = [
         await labour_client.post("/api/v1/labours", json={"mother_name": name}, headers={**KEY, **speaking_as(name)})
         for name in ("eve", "ida")
@@ -156,11 +152,10 @@ async def test_two_callers_may_choose_the_same_key(labour_client: httpx.AsyncCli
     assert answers[0].json()["id"] != answers[1].json()["id"]
 
 
-async def test_an_expired_key_is_forgotten(labour_client: httpx.AsyncClient, labour_engine: AsyncEngine) -> None:
+async def test_an_expired_key_is_forgotten(labour_client: AsyncClient, labour_engine: AsyncEngine) -> None:
     first = await labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)
     await labour_client.put(f"{first.headers['location']}/complete")
-    async with labour_engine.begin() as connection:
-        await connection.execute(text("UPDATE idempotency_key SET expires_at = now() - interval '1 second'"))
+    await execute(labour_engine, "UPDATE idempotency_key SET expires_at = now() - interval '1 second'")
 
     second = await labour_client.post("/api/v1/labours", json={"mother_name": "Eve"}, headers=KEY)
 

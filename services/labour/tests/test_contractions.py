@@ -1,6 +1,6 @@
-"""Contractions: their rules, the phases they lead to, and what they advise. No database here."""
+"""The rules of contractions and the phases that follow from them, without a database."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from uuid import uuid4
 
@@ -9,107 +9,92 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from contracts.events import (
-    ContractionCorrected,
-    ContractionDeleted,
-    ContractionEnded,
-    ContractionStarted,
-    LabourBegun,
-    LabourCompleted,
-    LabourPhaseChanged,
-    LabourPlanned,
-)
+from contracts import events
+from labour.domain import errors
 from labour.domain.advice import advise
 from labour.domain.contraction import Phase, phase_after
-from labour.domain.errors import (
-    ContractionRunning,
-    ImpossibleTimes,
-    LabourAlreadyCompleted,
-    LabourError,
-    LabourNotBegun,
-    NoSuchContraction,
-)
 from labour.domain.labour import Labour
-from tests.labour_parts import a_contraction
-
-NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
-SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+from tests.labour_parts import MINUTE, NOW, SECOND, a_contraction, events_of, planned
 
 
 def kinds(labour: Labour) -> list[type]:
-    """What happened after the planning."""
-    return [type(one.event) for one in labour.collect() if not isinstance(one.event, LabourPlanned)]
+    return [type(event) for event in events_of(labour)]
 
 
 def test_the_first_contraction_begins_a_planned_labour() -> None:
-    labour = Labour(mother_id="ada", mother_name="Ada", at=NOON)
+    labour = planned()
 
-    contraction = labour.start_contraction(NOON, NOON)
-    labour.end_contraction(contraction.id, NOON + MINUTE, 4, NOON + MINUTE)
+    contraction = labour.start_contraction(NOW, NOW)
+    labour.end_contraction(contraction.id, NOW + MINUTE, 4, NOW + MINUTE)
 
     assert labour.phase is Phase.EARLY
-    assert kinds(labour) == [LabourBegun, ContractionStarted, ContractionEnded]
+    assert kinds(labour) == [events.LabourBegun, events.ContractionStarted, events.ContractionEnded]
     assert labour.version == 4
 
 
 def test_one_contraction_at_a_time_and_none_running_at_the_end() -> None:
-    labour = Labour(mother_id="ada", mother_name="Ada", at=NOON)
-    running = labour.start_contraction(NOON, NOON)
+    labour = planned()
+    running = labour.start_contraction(NOW, NOW)
 
-    with pytest.raises(ContractionRunning):
-        labour.start_contraction(NOON + MINUTE, NOON + MINUTE)
-    with pytest.raises(ContractionRunning):
-        labour.complete(NOON + MINUTE)
-    labour.end_contraction(running.id, NOON + MINUTE, 5, NOON + MINUTE)
-    labour.complete(NOON + 2 * MINUTE)
+    with pytest.raises(errors.ContractionRunning):
+        labour.start_contraction(NOW + MINUTE, NOW + MINUTE)
+    with pytest.raises(errors.ContractionRunning):
+        labour.complete(NOW + MINUTE)
+    labour.end_contraction(running.id, NOW + MINUTE, 5, NOW + MINUTE)
+    labour.complete(NOW + 2 * MINUTE)
 
-    with pytest.raises(LabourAlreadyCompleted):
-        labour.start_contraction(NOON + 3 * MINUTE, NOON + 3 * MINUTE)
-    with pytest.raises(LabourAlreadyCompleted):
-        labour.delete_contraction(running.id, NOON + 3 * MINUTE)
+    with pytest.raises(errors.LabourAlreadyCompleted):
+        labour.start_contraction(NOW + 3 * MINUTE, NOW + 3 * MINUTE)
+    with pytest.raises(errors.LabourAlreadyCompleted):
+        labour.delete_contraction(running.id, NOW + 3 * MINUTE)
 
 
 @pytest.mark.parametrize(
     ("start", "end"),
     [
-        (NOON, NOON),
-        (NOON, NOON - SECOND),
-        (NOON + 2 * MINUTE, NOON + 3 * MINUTE),
-        (NOON - 30 * SECOND, NOON - 9 * MINUTE + SECOND),
+        (NOW, NOW),
+        (NOW, NOW - SECOND),
+        (NOW + 2 * MINUTE, NOW + 3 * MINUTE),
+        (NOW - 30 * SECOND, NOW - 9 * MINUTE + SECOND),
     ],
     ids=["no length", "backwards", "to come", "over another's end"],
 )
 def test_impossible_times_are_refused_and_leave_the_contraction_as_it_was(start: datetime, end: datetime) -> None:
-    labour = Labour(mother_id="ada", mother_name="Ada", at=NOON - 20 * MINUTE)
+    labour = planned(NOW - 20 * MINUTE)
     for minutes in (10, 5):
-        begun = NOON - minutes * MINUTE
+        begun = NOW - minutes * MINUTE
         one = labour.start_contraction(begun, begun)
         labour.end_contraction(one.id, begun + MINUTE, 5, begun + MINUTE)
     before = (one.started_at, one.ended_at, one.intensity)
     labour.collect()
     version = labour.version
 
-    with pytest.raises(ImpossibleTimes):
-        labour.correct_contraction(one.id, NOON, started_at=start, ended_at=end)
+    with pytest.raises(errors.ImpossibleTimes):
+        labour.correct_contraction(one.id, NOW, started_at=start, ended_at=end)
 
     assert (one.started_at, one.ended_at, one.intensity) == before
     assert (kinds(labour), labour.version) == ([], version)
 
 
 def test_contractions_can_be_corrected_and_deleted_and_a_running_one_only_gets_another_start() -> None:
-    labour = Labour(mother_id="ada", mother_name="Ada", at=NOON)
-    one = labour.start_contraction(NOON, NOON)
-    with pytest.raises(ContractionRunning):
-        labour.correct_contraction(one.id, NOON, intensity=3)
-    labour.correct_contraction(one.id, NOON, started_at=NOON - MINUTE)
-    labour.end_contraction(one.id, NOON, 3, NOON)
-    labour.correct_contraction(one.id, NOON, intensity=7)
-    labour.delete_contraction(one.id, NOON)
+    labour = planned()
+    one = labour.start_contraction(NOW, NOW)
+    with pytest.raises(errors.ContractionRunning):
+        labour.correct_contraction(one.id, NOW, intensity=3)
+    labour.correct_contraction(one.id, NOW, started_at=NOW - MINUTE)
+    labour.end_contraction(one.id, NOW, 3, NOW)
+    labour.correct_contraction(one.id, NOW, intensity=7)
+    labour.delete_contraction(one.id, NOW)
 
     assert labour.contractions == []
-    assert kinds(labour)[2:] == [ContractionCorrected, ContractionEnded, ContractionCorrected, ContractionDeleted]
-    with pytest.raises(NoSuchContraction):
-        labour.end_contraction(uuid4(), NOON, 3, NOON)
+    assert kinds(labour)[2:] == [
+        events.ContractionCorrected,
+        events.ContractionEnded,
+        events.ContractionCorrected,
+        events.ContractionDeleted,
+    ]
+    with pytest.raises(errors.NoSuchContraction):
+        labour.end_contraction(uuid4(), NOW, 3, NOW)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +115,7 @@ def test_the_last_five_contractions_decide_about_the_phase(
     count: int, intensity: int, seconds: int, expected: Phase
 ) -> None:
     contractions = [
-        a_contraction(NOON + number * 5 * MINUTE, timedelta(seconds=seconds), intensity) for number in range(count)
+        a_contraction(NOW + number * 5 * MINUTE, timedelta(seconds=seconds), intensity) for number in range(count)
     ]
 
     assert phase_after(contractions, Phase.EARLY) is expected
@@ -138,38 +123,38 @@ def test_the_last_five_contractions_decide_about_the_phase(
 
 @pytest.mark.parametrize("phase", [Phase.TRANSITION, Phase.PUSHING])
 def test_weaker_contractions_never_lead_back(phase: Phase) -> None:
-    weak = [a_contraction(NOON + number * 5 * MINUTE, MINUTE, 6) for number in range(5)]
+    weak = [a_contraction(NOW + number * 5 * MINUTE, MINUTE, 6) for number in range(5)]
 
     assert phase_after(weak, phase) is phase
 
 
 def test_pushing_is_the_mothers_word_once_it_has_begun() -> None:
-    labour = Labour(mother_id="ada", mother_name="Ada", at=NOON)
-    with pytest.raises(LabourNotBegun):
-        labour.push(NOON)
-    labour.begin(NOON)
+    labour = planned()
+    with pytest.raises(errors.LabourNotBegun):
+        labour.push(NOW)
+    labour.begin(NOW)
     labour.collect()
 
-    labour.push(NOON)
-    labour.push(NOON)
+    labour.push(NOW)
+    labour.push(NOW)
 
     assert labour.phase is Phase.PUSHING
-    assert kinds(labour) == [LabourPhaseChanged]
+    assert kinds(labour) == [events.LabourPhaseChanged]
 
 
 class AnyLabour(RuleBasedStateMachine):
-    """Whatever people try, in any order, no labour gets into a state that cannot be."""
+    """No sequence of commands brings a labour into an impossible state."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.labour, self.now = Labour(mother_id="ada", mother_name="Ada", at=NOON), NOON
+        self.labour, self.now = planned(), NOW
         self.phases = [Phase.PLANNED]
         self.events: list[object] = [recorded.event for recorded in self.labour.collect()]
 
     def attempt(self, verb: object, *arguments: object, **named: object) -> None:
         try:
             verb(*arguments, **named)  # type: ignore[operator]
-        except LabourError:
+        except errors.LabourError:
             assert not self.labour.collect(), "a refusal recorded something"
         self.events += [recorded.event for recorded in self.labour.collect()]
         if self.labour.phase is not self.phases[-1]:
@@ -226,13 +211,13 @@ class AnyLabour(RuleBasedStateMachine):
 
     @invariant()
     def a_complete_labour_has_no_running_contraction_and_is_complete_once(self) -> None:
-        completed = sum(isinstance(event, LabourCompleted) for event in self.events)
+        completed = sum(isinstance(event, events.LabourCompleted) for event in self.events)
         assert completed == (self.labour.phase is Phase.COMPLETE)
         assert not (completed and any(one.is_running for one in self.labour.contractions))
 
     @invariant()
     def a_labour_begins_once_and_every_event_is_a_version(self) -> None:
-        begun = sum(isinstance(event, LabourBegun) for event in self.events)
+        begun = sum(isinstance(event, events.LabourBegun) for event in self.events)
         assert begun == (self.labour.begun_at is not None)
         assert self.labour.version == len(self.events)
 

@@ -1,76 +1,92 @@
-"""What the API rests on: commits with their events, news of who was told, phone numbers, and the schema."""
+"""Commits with their events, the delivery status of messages, phone numbers, and the schema of the database."""
 
 import itertools
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-import httpx
+import asyncpg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, text
+from httpx import AsyncClient
+from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
+from conftest import fresh_database, migrate
 from contracts.events import Event, NotificationDelivered, NotificationFailed, NotificationSent
 from contracts.registry import EVENTS, decode
+from fern.runtime.postgres import TemporaryServer
 from labour import storage
 from labour.application import commands, told
-from labour.domain.phone import NotAPhoneNumber, to_e164
+from labour.application.access import CommandContext
+from labour.domain.errors import NotAPhoneNumber
+from labour.domain.phone import to_e164
 from messaging.consumer import Received
 from messaging.envelope import Envelope, open_envelope
 from messaging.faults import POINTS
 from messaging.unit_of_work import UnitsOfWork
-from tests.labour_parts import GRACE, assert_problem, outbox_types, plan, speaking_as
+from tests.labour_parts import GRACE, NOW, assert_problem, fetch, message_facts, outbox_types, plan, speaking_as
 
-NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 ANY_ENVELOPE = Envelope(uuid7(), "notification", "any", 1, "any", NOW, None, b"")
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
-async def test_whatever_order_the_news_of_a_message_come_in_the_furthest_counts(
+async def test_in_any_order_of_arrival_the_highest_ranked_status_of_a_message_is_kept(
     labour_units: UnitsOfWork, labour_engine: AsyncEngine, order: tuple[int, ...]
 ) -> None:
-    facts: dict[str, Any] = {"cause_type": "labour.begun", "channel": "sms"}
-    facts |= dict.fromkeys(("labour_id", "notification_id", "cause_id", "person_id"), uuid7())
+    facts = message_facts()
     sent, delivered = NotificationSent(**facts, sent_at=NOW), NotificationDelivered(**facts, delivered_at=NOW)
     arrived: list[Event] = [sent, sent, delivered]
     for number in order:
         async with labour_units() as uow:
             await told.react(uow, [Received(uuid7(), ANY_ENVELOPE, arrived[number])])
 
-    async with labour_engine.connect() as connection:
-        rows = await connection.execute(text("SELECT news FROM told"))
-        assert list(rows.scalars()) == ["delivered"]
+    assert await fetch(labour_engine, "SELECT status FROM told") == ["delivered"]
 
 
-async def test_who_was_told_is_shown_to_the_mother_with_names(
-    labour_client: httpx.AsyncClient, labour_units: UnitsOfWork
+async def test_the_mother_reads_the_status_of_each_message_with_names(
+    labour_client: AsyncClient, labour_units: UnitsOfWork
 ) -> None:
     labour = await plan(labour_client)
     labour_id = UUID(labour.rpartition("/")[2])
     grace = UUID((await labour_client.post(f"{labour}/subscribers", json=GRACE)).json()["id"])
-    facts: dict[str, Any] = {
-        "cause_id": uuid7(),
-        "cause_type": "labour.begun",
-        "channel": "sms",
-        "labour_id": labour_id,
-    }
-    sent = NotificationSent(**facts, notification_id=uuid7(), person_id=grace, sent_at=NOW)
-    failed = NotificationFailed(
-        **facts, notification_id=uuid7(), person_id=uuid7(), failed_at=NOW, reason="the number is a landline"
-    )
+    sent = NotificationSent(**message_facts(labour_id=labour_id, person_id=grace), sent_at=NOW)
+    reason = "the number is a landline"
+    failed = NotificationFailed(**message_facts(labour_id=labour_id), failed_at=NOW, reason=reason)
 
     async with labour_units() as uow:
         await told.react(uow, [Received(uuid7(), ANY_ENVELOPE, event) for event in (sent, failed)])
 
     items = (await labour_client.get(f"{labour}/told")).json()["items"]
-    assert [(item["name"], item["news"], item["reason"]) for item in items] == [
-        ("Grace", "sent", None),
-        ("", "failed", "the number is a landline"),
-    ]
+    shown = [(item["name"], item["status"], item["news"], item["reason"]) for item in items]
+    assert shown == [("Grace", "sent", "sent", None), ("", "failed", "failed", reason)]
     assert_problem(await labour_client.get(f"/api/v1/labours/{uuid4()}/told"), 404, "no-such-labour")
+
+
+async def test_the_old_name_of_the_status_is_documented_as_deprecated(labour_client: AsyncClient) -> None:
+    schema = (await labour_client.get("/schema/openapi.json")).json()
+
+    fields = schema["components"]["schemas"]["ToldView"]["properties"]
+    assert schema["info"]["version"] == "1.1"
+    assert [name for name, field in fields.items() if field.get("deprecated")] == ["news"]
+
+
+async def test_the_migration_of_the_status_keeps_the_rows_written_before_it(postgres: TemporaryServer) -> None:
+    url = await fresh_database(postgres, "labour", template="template1")
+    migrate("labour", url, "0002")
+    database = await asyncpg.connect(url.replace("+asyncpg", ""))
+    before = (*(uuid7() for _ in range(4)), "labour.begun", "sms", "failed", 2, NOW, "the number is a landline")
+    values = ", ".join(f"${number}" for number in range(1, 11))
+    await database.execute(f"INSERT INTO told VALUES ({values})", *before)
+
+    migrate("labour", url)
+
+    [after] = await database.fetch("SELECT * FROM told")
+    assert (tuple(after.values()), after["status"]) == (before, "failed")
+    with pytest.raises(asyncpg.CheckViolationError, match="told_status_check"):
+        await database.execute("UPDATE told SET status = 'lost'")
+    await database.close()
 
 
 class Crash(BaseException):
@@ -84,7 +100,7 @@ async def test_an_event_exists_if_and_only_if_the_change_committed(
     labour_units: UnitsOfWork, labour_engine: AsyncEngine, point: str
 ) -> None:
     async with labour_units() as uow:
-        labour = await commands.plan_labour(storage.Labours(uow, "ada"), mother_name="Ada")
+        labour = await commands.plan_labour(CommandContext(uow, "ada"), mother_name="Ada")
 
     async def crash() -> None:
         raise Crash
@@ -93,14 +109,12 @@ async def test_an_event_exists_if_and_only_if_the_change_committed(
     try:
         with pytest.raises(Crash):
             async with labour_units() as uow:
-                await commands.complete_labour(storage.Labours(uow, "ada"), labour.id)
+                await commands.complete_labour(CommandContext(uow, "ada"), labour.id)
     finally:
         POINTS[point].disarm()
 
-    async with labour_engine.connect() as connection:
-        phase = (await connection.execute(text("SELECT phase FROM labour"))).scalar_one()
     committed = point == "uow.after_commit_before_wakeup"
-    assert phase == ("complete" if committed else "planned")
+    assert await fetch(labour_engine, "SELECT phase FROM labour") == ["complete" if committed else "planned"]
     assert await outbox_types(labour_engine) == (["labour.completed"] if committed else [])
 
 
@@ -120,7 +134,7 @@ def test_what_is_no_phone_number_is_refused_without_repeating_it(typed: str) -> 
 
 
 async def test_everything_that_can_happen_to_a_labour_is_sent_as_its_contract_says(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
+    labour_client: AsyncClient, labour_engine: AsyncEngine
 ) -> None:
     labour = await plan(labour_client)
 
@@ -152,9 +166,8 @@ async def test_everything_that_can_happen_to_a_labour_is_sent_as_its_contract_sa
     await tell("DELETE", grace)
     await tell("PUT", f"{labour}/complete", {"notes": "Ours"})
 
-    async with labour_engine.connect() as connection:
-        rows = await connection.execute(text("SELECT topic, attributes, payload FROM outbox ORDER BY position"))
-        sent = [(row.topic, open_envelope(row.attributes, row.payload.encode())) for row in rows]
+    rows = await fetch(labour_engine, "SELECT topic, attributes, payload FROM outbox ORDER BY position")
+    sent = [(row.topic, open_envelope(row.attributes, row.payload.encode())) for row in rows]
     for topic, envelope in sent:
         assert decode(envelope.type, envelope.version, envelope.data).type == topic
     theirs = {"notification.sent", "notification.delivered", "notification.failed"}

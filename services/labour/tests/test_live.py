@@ -1,11 +1,10 @@
-"""Following a labour: what happens anywhere is seen on every open stream."""
+"""Live updates: a change by any process reaches every open stream."""
 
 import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
@@ -13,24 +12,21 @@ from uuid import UUID, uuid4
 import httpx
 import msgspec
 import pytest
-from sqlalchemy import text
+from httpx import AsyncClient
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
 from contracts.events import NotificationDelivered, NotificationSent
-from e2e.support.tools import apply_topology, served
-from labour.app import build
+from e2e.support.tools import apply_topology
 from labour.application.told import TOPICS
 from labour.consumer import create_consumer
 from labour.http import live
-from labour.settings import Settings
 from messaging.bus import Outgoing
 from messaging.envelope import attributes
 from messaging.pubsub import PubSub
 from servicekit.workers import run_consumer
-from tests.labour_parts import GRACE, assert_problem, plan, speaking_as
+from tests.labour_parts import GRACE, NOW, api_process, assert_problem, execute, message_facts, plan, speaking_as
 
-NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 NEVER = 3600.0
 DEADLINE = 20.0  # ends a test that has failed anyway
 
@@ -42,7 +38,7 @@ class Seen(NamedTuple):
 
 
 @asynccontextmanager
-async def following(client: httpx.AsyncClient, labour: str) -> AsyncIterator[AsyncIterator[str]]:
+async def following(client: AsyncClient, labour: str) -> AsyncIterator[AsyncIterator[str]]:
     """The lines of a stream."""
     async with client.stream("GET", f"{labour}/events", timeout=DEADLINE) as answer:
         assert answer.status_code == 200
@@ -68,14 +64,13 @@ def hints_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def other_client(labour_url: str) -> AsyncIterator[httpx.AsyncClient]:
+async def other_client(labour_url: str) -> AsyncIterator[AsyncClient]:
     """A second process of the API on the same database."""
-    settings = Settings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url})
-    async with served(build(settings)) as url, httpx.AsyncClient(base_url=url, headers=speaking_as("ada")) as client:
+    async with api_process(labour_url) as client:
         yield client
 
 
-async def test_a_stream_begins_with_the_labour_as_it_is(labour_client: httpx.AsyncClient) -> None:
+async def test_a_stream_begins_with_the_labour_as_it_is(labour_client: AsyncClient) -> None:
     labour = await plan(labour_client)
     await labour_client.post(f"{labour}/subscribers", json=GRACE)
 
@@ -87,7 +82,7 @@ async def test_a_stream_begins_with_the_labour_as_it_is(labour_client: httpx.Asy
 
 @pytest.mark.usefixtures("hints_only")
 async def test_what_another_process_changes_is_seen_by_all_who_follow(
-    labour_client: httpx.AsyncClient, other_client: httpx.AsyncClient
+    labour_client: AsyncClient, other_client: AsyncClient
 ) -> None:
     labour = await plan(labour_client)
     eve = speaking_as("eve")
@@ -105,12 +100,11 @@ async def test_what_another_process_changes_is_seen_by_all_who_follow(
 
 @pytest.mark.usefixtures("hints_only")
 async def test_who_was_told_is_seen_as_soon_as_the_consumer_knows(
-    labour_client: httpx.AsyncClient, labour_url: str, bus_host: str, project: str
+    labour_client: AsyncClient, labour_url: str, bus_host: str, project: str
 ) -> None:
     labour = await plan(labour_client)
     grace = (await labour_client.post(f"{labour}/subscribers", json=GRACE)).json()
-    facts: dict[str, Any] = {"cause_id": uuid7(), "cause_type": "labour.begun", "channel": "sms"}
-    facts |= {"labour_id": UUID(labour.rpartition("/")[2]), "person_id": UUID(grace["id"]), "notification_id": uuid7()}
+    facts = message_facts(labour_id=UUID(labour.rpartition("/")[2]), person_id=UUID(grace["id"]))
     await apply_topology(project, {topic: ["labour"] for topic in TOPICS})
     bus, stop = PubSub(project), asyncio.Event()
     consuming = asyncio.create_task(
@@ -130,9 +124,9 @@ async def test_who_was_told_is_seen_as_soon_as_the_consumer_knows(
             await _publish(bus, event)
             seen = await next_event(lines)
             assert (seen.kind, seen.id) == ("told", "2")
-            assert [(told["name"], told["news"]) for told in seen.data] == [("Grace", event.type.rpartition(".")[2])]
+            assert [(told["name"], told["status"]) for told in seen.data] == [("Grace", event.type.rpartition(".")[2])]
     async with following(labour_client, labour) as lines:
-        assert [(await next_event(lines)).kind for _ in range(2)] == ["labour", "told"]  # whoever comes later knows too
+        assert [(await next_event(lines)).kind for _ in range(2)] == ["labour", "told"]  # a later reader, too
 
     stop.set()
     await consuming
@@ -153,38 +147,38 @@ async def _publish(bus: PubSub, event: NotificationSent | NotificationDelivered)
 
 
 async def test_a_change_whose_hint_was_lost_is_found_by_looking(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+    labour_client: AsyncClient, labour_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "POLL_SECONDS", 0.1)
     labour = await plan(labour_client)
 
     async with following(labour_client, labour) as lines:
         await next_event(lines)
-        await _execute(labour_engine, "UPDATE labour SET mother_name = 'Eve', version = version + 1")
+        await execute(labour_engine, "UPDATE labour SET mother_name = 'Eve', version = version + 1")
 
         assert (await next_event(lines)).data["mother_name"] == "Eve"
 
 
 async def test_a_stream_outlives_its_database_connections(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+    labour_client: AsyncClient, labour_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "POLL_SECONDS", 0.1)
     labour = await plan(labour_client)
 
     async with following(labour_client, labour) as lines:
         await next_event(lines)
-        await _execute(
+        await execute(
             labour_engine,
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND application_name LIKE 'labour-api%'",
         )
-        await _execute(labour_engine, "UPDATE labour SET mother_name = 'Eve', version = version + 1")
+        await execute(labour_engine, "UPDATE labour SET mother_name = 'Eve', version = version + 1")
 
         assert (await next_event(lines)).data["mother_name"] == "Eve"
 
 
 async def test_while_nothing_happens_a_comment_keeps_the_stream_open(
-    labour_client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    labour_client: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.05)
     labour = await plan(labour_client)
@@ -197,14 +191,14 @@ async def test_while_nothing_happens_a_comment_keeps_the_stream_open(
 
 
 @pytest.mark.usefixtures("hints_only")
-async def test_many_who_do_not_read_hold_up_nobody(
-    labour_client: httpx.AsyncClient, labour_engine: AsyncEngine
+async def test_clients_that_do_not_read_hold_up_no_others(
+    labour_client: AsyncClient, labour_engine: AsyncEngine
 ) -> None:
     heavy = await plan(labour_client)
     await labour_client.put(f"{heavy}/complete")
     labour = await plan(labour_client)
     heavy_id = heavy.rpartition("/")[2]
-    await _execute(labour_engine, f"UPDATE labour SET mother_name = repeat('x', 3000000) WHERE id = '{heavy_id}'")
+    await execute(labour_engine, f"UPDATE labour SET mother_name = repeat('x', 3000000) WHERE id = '{heavy_id}'")
     address = urlsplit(str(labour_client.base_url))
     ada = speaking_as("ada")["Authorization"]
     request = f"GET {heavy}/events HTTP/1.1\r\nHost: here\r\nAuthorization: {ada}\r\n\r\n".encode()
@@ -224,35 +218,28 @@ async def test_many_who_do_not_read_hold_up_nobody(
 
 
 async def test_a_stop_ends_open_streams_instead_of_waiting_for_them(labour_url: str) -> None:
-    settings = Settings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url})
-    ended = asyncio.Event()
     first = asyncio.Event()
 
-    async def follow(url: str) -> None:
+    async def follow(url: httpx.URL) -> list[str]:
         async with (
-            httpx.AsyncClient(base_url=url, headers=speaking_as("ada")) as client,
+            AsyncClient(base_url=url, headers=speaking_as("ada")) as client,
             following(client, await plan(client)) as lines,
         ):
             await next_event(lines)
             first.set()
-            rest = [line async for line in lines]  # a stream that was cut off instead would raise here
-            assert rest == []
-            ended.set()
+            return [line async for line in lines]  # raises if the stream is cut off
 
-    async with served(build(settings)) as url, asyncio.timeout(DEADLINE):
-        reader = asyncio.create_task(follow(url))
+    async with api_process(labour_url) as client, asyncio.timeout(DEADLINE):
+        reader = asyncio.create_task(follow(client.base_url))
         await first.wait()
 
-    await reader
-    assert ended.is_set()
+    assert await reader == []
 
 
-async def test_somebody_who_is_told_follows_their_own_view_until_it_ends_with_the_subscription(
-    labour_client: httpx.AsyncClient,
-) -> None:
+async def test_a_subscriber_follows_their_own_view_until_the_subscription_ends(labour_client: AsyncClient) -> None:
     labour = await plan(labour_client)
     token = (await labour_client.post(f"{labour}/invites", json={})).json()["token"]
-    grace = httpx.AsyncClient(base_url=labour_client.base_url, headers=speaking_as("grace"))
+    grace = AsyncClient(base_url=labour_client.base_url, headers=speaking_as("grace"))
     asked = (await grace.post("/api/v1/subscriptions", json={"token": token, **GRACE})).json()
     assert_problem(await grace.get(f"{labour}/events"), 404, "no-such-labour")
     await labour_client.put(f"{labour}/subscribers/{asked['id']}/approve")
@@ -269,10 +256,5 @@ async def test_somebody_who_is_told_follows_their_own_view_until_it_ends_with_th
     await grace.aclose()
 
 
-async def test_a_labour_that_does_not_exist_cannot_be_followed(labour_client: httpx.AsyncClient) -> None:
+async def test_a_labour_that_does_not_exist_cannot_be_followed(labour_client: AsyncClient) -> None:
     assert_problem(await labour_client.get(f"/api/v1/labours/{uuid4()}/events"), 404, "no-such-labour")
-
-
-async def _execute(engine: AsyncEngine, statement: str) -> None:
-    async with engine.begin() as connection:
-        await connection.execute(text(statement))

@@ -1,7 +1,8 @@
-"""Who may be told: the rules of invites, requests and the roster. No database here."""
+"""The rules of invites, requests and the roster, without a database."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -10,15 +11,15 @@ from hypothesis import strategies as st
 from contracts.events import SubscriberAdded, SubscriberRemoved
 from labour.domain.errors import AlreadySubscribed, InviteInvalid, LabourError, NotPossibleNow
 from labour.domain.labour import Labour
-from labour.domain.subscriber import Role, State, Subscriber
+from labour.domain.subscriber import Role, Subscriber, SubscriberState
+from tests.labour_parts import NOW, events_of, planned
 
-NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 TOKEN = "a-long-and-random-token"
 
 
 def invited() -> Labour:
-    labour = Labour(mother_id="ada", mother_name="Ada", at=NOW)
+    labour = planned()
     labour.invite(token=TOKEN, expires_at=NOW + DAY, at=NOW)
     labour.collect()
     return labour
@@ -31,17 +32,17 @@ def ask(
 
 
 def types(labour: Labour) -> list[str]:
-    return [recorded.event.type for recorded in labour.collect()]
+    return [event.type for event in events_of(labour)]
 
 
-def test_only_somebody_approved_is_on_the_roster() -> None:
+def test_only_approved_subscribers_are_on_the_roster() -> None:
     labour = invited()
 
     grace = ask(labour)
-    assert (grace.state, labour.roster_version) == (State.REQUESTED, 0)
+    assert (grace.state, labour.roster_version) == (SubscriberState.REQUESTED, 0)
     labour.approve(grace.id, NOW)
 
-    assert (grace.state, labour.roster_version) == (State.APPROVED, 1)
+    assert (grace.state, labour.roster_version) == (SubscriberState.APPROVED, 1)
     assert types(labour) == ["subscriber.requested", "subscriber.added"]
 
 
@@ -69,7 +70,7 @@ def test_the_token_itself_is_not_kept() -> None:
     assert TOKEN.encode() not in invite.token_hash
 
 
-def test_nobody_asks_twice_but_may_again_after_leaving() -> None:
+def test_a_person_can_request_once_and_again_after_leaving() -> None:
     labour = invited()
     grace = ask(labour)
     with pytest.raises(AlreadySubscribed):
@@ -84,7 +85,7 @@ def test_nobody_asks_twice_but_may_again_after_leaving() -> None:
     assert types(labour) == ["subscriber.requested", "subscriber.withdrawn", "subscriber.requested"]
 
 
-def test_somebody_blocked_is_off_the_roster_and_cannot_ask_again_from_the_same_account_or_phone() -> None:
+def test_a_blocked_person_is_off_the_roster_and_cannot_request_again_from_the_same_account_or_phone() -> None:
     labour = invited()
     grace = ask(labour)
     labour.approve(grace.id, NOW)
@@ -94,7 +95,7 @@ def test_somebody_blocked_is_off_the_roster_and_cannot_ask_again_from_the_same_a
         with pytest.raises(InviteInvalid):
             ask(labour, user=user, phone=phone)
     labour.unblock(grace.id, NOW)
-    assert ask(labour).state is State.REQUESTED
+    assert ask(labour).state is SubscriberState.REQUESTED
 
     assert labour.roster_version == 2
     assert types(labour)[1:5] == [
@@ -138,24 +139,17 @@ def test_the_roster_is_always_what_its_events_say(steps: list[tuple[str, int]]) 
             if verb == "ask":
                 ask(labour, user=user, phone=phone)
             elif verb == "subscribe":
-                labour.subscribe(name="Somebody", phone=phone, at=NOW)
+                labour.subscribe(name="Grace", phone=phone, at=NOW)
             elif chosen:
                 getattr(labour, verb)(chosen, NOW)
         except LabourError:
             pass
 
-    roster, versions = set(), list[int]()
-    for recorded in labour.collect():
-        match recorded.event:
-            case SubscriberAdded() as added:
-                roster.add(added.person_id)
-                versions.append(added.roster_version)
-            case SubscriberRemoved() as removed:
-                roster.remove(removed.person_id)
-                versions.append(removed.roster_version)
-            case _:
-                pass
-    assert roster == {one.id for one in labour.subscribers if one.state is State.APPROVED}
-    assert versions == list(range(1, labour.roster_version + 1))
+    changes = [event for event in events_of(labour) if isinstance(event, SubscriberAdded | SubscriberRemoved)]
+    roster = set[UUID]()
+    for event in changes:
+        (roster.add if isinstance(event, SubscriberAdded) else roster.remove)(event.person_id)
+    assert roster == {one.id for one in labour.subscribers if one.state is SubscriberState.APPROVED}
+    assert [event.roster_version for event in changes] == list(range(1, labour.roster_version + 1))
     current = [one.phone for one in labour.subscribers if one.is_current]
     assert len(current) == len(set(current))

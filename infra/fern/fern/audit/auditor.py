@@ -44,23 +44,23 @@ __all__ = ["Account", "Finding", "Kind", "audit"]
 PAGE = 1000
 OVERDUE = 120.0  # seconds; the bus waits up to 60 before it delivers again
 
-_TOLD = "SELECT notification_id, labour_id, news FROM told WHERE notification_id > $1 AND notification_id <= $2"
+_TOLD = "SELECT notification_id, labour_id, status FROM told WHERE notification_id > $1 AND notification_id <= $2"
 
 # The ledger is read after `told`, so it can only be ahead. `since` is the last step that we know the time of.
 _TOLD_DIFFERENCES = """
     WITH ledger AS (
         SELECT id, event_id, labour_id, coalesce(delivered_at, sent_at, in_doubt_at, sending_at, created_at) AS since,
             CASE state WHEN 'SENT' THEN 'sent' WHEN 'DELIVERED' THEN 'delivered'
-                WHEN 'UNDELIVERED' THEN 'failed' WHEN 'FAILED' THEN 'failed' END AS news
+                WHEN 'UNDELIVERED' THEN 'failed' WHEN 'FAILED' THEN 'failed' END AS status
         FROM notification WHERE id > $4 AND id <= $5)
-    SELECT id, coalesce(ledger.event_id, told.labour_id) AS about, ledger.labour_id, since, ledger.news AS news,
-        told.news IS NULL OR (told.news = 'sent' AND ledger.news IN ('delivered', 'failed')) AS is_behind
-    FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS told (id, labour_id, news) FULL JOIN ledger USING (id)
-    WHERE told.news IS DISTINCT FROM ledger.news
+    SELECT id, coalesce(ledger.event_id, told.labour_id) AS about, ledger.labour_id, since, ledger.status AS status,
+        told.status IS NULL OR (told.status = 'sent' AND ledger.status IN ('delivered', 'failed')) AS is_behind
+    FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS told (id, labour_id, status) FULL JOIN ledger USING (id)
+    WHERE told.status IS DISTINCT FROM ledger.status
 """
 
-# News is made after the message it is about, so older rows of the outbox need not be read.
-_NEWS = """
+# A status event is created after the message it is about, so older rows of the outbox need not be read.
+_STATUS_EVENTS = """
     SELECT payload::jsonb ->> 'notification_id' AS id, topic FROM outbox
     WHERE event_id > $1 AND ordering_key = ANY($2::text[]) AND topic LIKE 'notification.%'
 """
@@ -146,17 +146,17 @@ async def _compare_told(books: Books) -> None:
     told, ledger = books.databases["labour"], books.databases["notification"]
     lists = [(told, "SELECT notification_id AS id FROM told"), (ledger, "SELECT id FROM notification")]
     async for low, high in chunks(lists, books.end):
-        told_so_far = columns(await told.fetch(_TOLD, low, high), "notification_id", "labour_id", "news")
+        told_so_far = columns(await told.fetch(_TOLD, low, high), "notification_id", "labour_id", "status")
         differing = await ledger.fetch(_TOLD_DIFFERENCES, *told_so_far, low, high)
         overdue = [row for row in differing if row["is_behind"] and row["since"] < books.patience]
         labours = list({str(row["labour_id"]) for row in overdue})
-        on_its_way = {tuple(row) for row in await ledger.fetch(_NEWS, low, labours)} if overdue else set()
+        on_its_way = {tuple(row) for row in await ledger.fetch(_STATUS_EVENTS, low, labours)} if overdue else set()
         for row in differing:
             if not row["is_behind"]:
                 what = f"The Labour service was told of message {row['id']} what the ledger does not say."
                 books.account.name("unexplained", row["about"], "effects", what)
-            elif row["since"] < books.patience and (str(row["id"]), f"notification.{row['news']}") not in on_its_way:
-                what = f"Message {row['id']} is {row['news']}, and there is no news of it for the Labour service."
+            elif row["since"] < books.patience and (str(row["id"]), f"notification.{row['status']}") not in on_its_way:
+                what = f"Message {row['id']} is {row['status']}, and no event tells the Labour service so."
                 books.account.name("lost", row["about"], "effects", what)
 
 

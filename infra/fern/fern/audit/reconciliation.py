@@ -22,7 +22,7 @@ from fern.audit.account import Account, Progress
 from messaging.retention import first_id
 
 CHUNK = 5000  # ids of one list held at a time
-NEWS_RANKS = {"notification.sent": 1, "notification.delivered": 2, "notification.failed": 2}
+STATUS_RANKS = {"notification.sent": 1, "notification.delivered": 2, "notification.failed": 2}
 
 _END_OF_CHUNK = "SELECT id FROM ({}) AS list WHERE id > $1 ORDER BY id OFFSET $2 LIMIT 1"
 
@@ -73,9 +73,9 @@ _LEDGER_DIFFERENCES = """
     WHERE found.event_id IS NULL OR (due.event_id IS NULL AND found.event_id > $6)
 """
 
-_NEWS_NOT_TOLD = """
-    SELECT news.event_id FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS news (event_id, notification_id, rank)
-    LEFT JOIN told USING (notification_id) WHERE coalesce(told.rank, 0) < news.rank
+_STATUS_NOT_SHOWN = """
+    SELECT claimed.event_id FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS claimed (event_id, notification_id, rank)
+    LEFT JOIN told USING (notification_id) WHERE coalesce(told.rank, 0) < claimed.rank
 """
 
 _ROSTERS = "SELECT labour_id, version FROM roster WHERE labour_id > $1 AND labour_id <= $2"
@@ -85,8 +85,8 @@ _ROSTERS_AHEAD = """
     LEFT JOIN labour ON labour.id = labour_id WHERE coalesce(labour.roster_version, 0) < roster.version
 """
 
-# Events of a labour have an order, and so does the news of one message; news of different messages has none. What was replayed
-# is left out: it was published in order before.
+# Events of a labour have an order, and so have the status events of one message, but not those of different messages. Replayed
+# events are left out: they were published in order before.
 _DISORDER = """
     SELECT event_id, topic, coalesce(aggregate_version <= highest, false) AS is_older
     FROM (
@@ -263,11 +263,13 @@ async def _judge_ledger(books: Books, events: list[Event], low: UUID, high: UUID
 
 
 async def _judge_told(books: Books, events: list[Event], *_: UUID) -> set[UUID]:
-    ranks = [NEWS_RANKS[event["topic"]] for event in events]
+    ranks = [STATUS_RANKS[event["topic"]] for event in events]
     untold = await books.databases["labour"].fetch(
-        _NEWS_NOT_TOLD, *columns(events, "event_id", "notification_id"), ranks
+        _STATUS_NOT_SHOWN, *columns(events, "event_id", "notification_id"), ranks
     )
-    return _without_effect(books, untold, "This news is claimed, and the Labour service shows older news or none.")
+    return _without_effect(
+        books, untold, "This status is claimed, and the Labour service shows an older status or none."
+    )
 
 
 def _without_effect(books: Books, rows: Iterable[Event], what: str) -> set[UUID]:

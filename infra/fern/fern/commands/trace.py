@@ -102,14 +102,14 @@ def _of_event(sources: _Sources, service: str, row: dict[str, Any]) -> Journey:
     for taker in APIS:
         steps += _claims(sources, taker, [event_id])
     if row["cause_id"]:
-        steps.append(Step("is news of", None, {"event": row["cause_id"]}))
+        steps.append(Step("is about", None, {"event": row["cause_id"]}))
     messages = sources.messages(event_id)
     if messages:
         steps += _messages(messages)
-        news = [row for row in sources.outbox("notification", ordering_key=labour_id) if row["cause_id"] == event_id]
-        steps += _news(sources, news)
+        outbox = sources.outbox("notification", ordering_key=labour_id)
+        steps += _status_events(sources, [row for row in outbox if row["cause_id"] == event_id])
         steps += [
-            Step("told", None, {"person": one["person_id"], "news": one["news"]})
+            Step("told", None, {"person": one["person_id"], "status": one["status"]})
             for one in sources.told(labour_id)
             if one["event_id"] == event_id
         ]
@@ -176,14 +176,14 @@ def _messages(messages: list[dict[str, Any]]) -> Iterator[Step]:
             yield Step(f"SMS {message['state'].lower()}", None, {**person, "because": message["failure"]})
 
 
-def _news(sources: _Sources, news: list[dict[str, Any]]) -> Iterator[Step]:
-    for row in news:
+def _status_events(sources: _Sources, rows: list[dict[str, Any]]) -> Iterator[Step]:
+    for row in rows:
         yield Step(row["type"], row["recorded_at"], {"event": row["event_id"]})
         if row["published_at"]:
             yield Step(
-                "news published", row["published_at"], {"event": row["event_id"], "message id": row["message_id"]}
+                "status published", row["published_at"], {"event": row["event_id"], "message id": row["message_id"]}
             )
-    yield from _claims(sources, "labour", [row["event_id"] for row in news], "news claimed")
+    yield from _claims(sources, "labour", [row["event_id"] for row in rows], "status claimed")
 
 
 def _state(row: dict[str, Any]) -> str:

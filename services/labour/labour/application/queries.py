@@ -1,15 +1,18 @@
-"""The read side: plain rows, no aggregates; and for each reader only what is theirs to see."""
+"""The read side: plain rows without aggregates, and for each caller only what they may read."""
 
 from collections import defaultdict
 from collections.abc import Collection
 from datetime import datetime
-from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
+from msgspec import Struct
+from sqlalchemy import Column, Table, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from labour.application.access import Action, Relation, authorize
 from labour.application.views import (
+    LISTED,
     ContractionView,
     InviteView,
     LabourPage,
@@ -21,50 +24,22 @@ from labour.application.views import (
 )
 from labour.domain.advice import Advice, advise
 from labour.domain.contraction import Contraction
-from labour.domain.errors import NotYours
-from labour.domain.labour import UpdateKind
-from labour.domain.subscriber import Role, State
-from labour.storage import NoSuchLabour, contraction_table, invite_table, labour_table, subscriber_table, update_table
-
-CURRENT = (State.REQUESTED, State.APPROVED, State.BLOCKED)
+from labour.domain.update import UpdateKind
+from labour.storage import contraction_table, invite_table, labour_table, subscriber_table, update_table
 
 
-class Access(StrEnum):
-    """What somebody is to a labour. To a stranger it does not exist."""
-
-    MOTHER = "mother"
-    BIRTH_PARTNER = "birth-partner"
-    SUBSCRIBER = "subscriber"
+async def get_labour(session: AsyncSession, caller: str, labour_id: UUID) -> LabourView | SubscribedLabourView:
+    return await labour_as_seen_by(await authorize(session, caller, labour_id, Action.READ), session, labour_id)
 
 
-async def access(session: AsyncSession, labour_id: UUID, caller: str, *allowed: Access) -> Access:
-    """Raises `NoSuchLabour` for a stranger, and `NotYours` for somebody who may see the labour and not this of it."""
-    mother = select(labour_table.c.mother_id).where(labour_table.c.id == labour_id)
-    if (mother_id := (await session.execute(mother)).scalar()) is None:
-        raise NoSuchLabour(labour_id)
-    if mother_id == caller:
-        return Access.MOTHER
-    role = select(subscriber_table.c.role).where(
-        subscriber_table.c.labour_id == labour_id,
-        subscriber_table.c.user_id == caller,
-        subscriber_table.c.state == State.APPROVED,
-    )
-    found = (await session.execute(role)).scalar()
-    if found is None:
-        raise NoSuchLabour(labour_id)
-    granted = Access.BIRTH_PARTNER if found is Role.BIRTH_PARTNER else Access.SUBSCRIBER
-    if granted not in allowed:
-        raise NotYours(labour_id)
-    return granted
-
-
-async def get_labour(session: AsyncSession, labour_id: UUID, caller: str) -> LabourView | SubscribedLabourView:
-    granted = await access(session, labour_id, caller, Access.BIRTH_PARTNER, Access.SUBSCRIBER)
-    if granted is not Access.MOTHER:
-        columns = (labour_table.c[name] for name in SubscribedLabourView.__struct_fields__ if name != "view")
-        row = (await session.execute(select(*columns).where(labour_table.c.id == labour_id))).one()
-        return SubscribedLabourView(*row)
-    return (await _labours(session, [labour_id]))[0]
+async def labour_as_seen_by(
+    relation: Relation, session: AsyncSession, labour_id: UUID
+) -> LabourView | SubscribedLabourView:
+    if relation.may(Action.MANAGE):
+        return (await _labours(session, [labour_id]))[0]
+    columns = _columns(labour_table, SubscribedLabourView, "view")
+    row = (await session.execute(select(*columns).where(labour_table.c.id == labour_id))).one()
+    return SubscribedLabourView(*row)
 
 
 async def list_labours(session: AsyncSession, caller: str, *, limit: int, after: UUID | None) -> LabourPage:
@@ -78,75 +53,60 @@ async def list_labours(session: AsyncSession, caller: str, *, limit: int, after:
 
 
 async def list_subscriptions(session: AsyncSession, caller: str) -> list[SubscriptionView]:
-    """What the caller asked for or is told about. That somebody is blocked shows as removed."""
-    statement = (
-        select(
-            subscriber_table.c.id,
-            subscriber_table.c.labour_id,
-            labour_table.c.mother_name,
-            subscriber_table.c.state,
-            subscriber_table.c.role,
-            subscriber_table.c.channel,
-        )
-        .join_from(subscriber_table, labour_table)
-        .where(subscriber_table.c.user_id == caller)
-        .order_by(subscriber_table.c.id)
-    )
-    return [SubscriptionView(*row).discreet() for row in await session.execute(statement)]
+    """The caller's own, oldest first."""
+    own = _columns(subscriber_table, SubscriptionView, "mother_name")
+    statement = select(*own, labour_table.c.mother_name).join_from(subscriber_table, labour_table)
+    rows = await session.execute(statement.where(subscriber_table.c.user_id == caller).order_by(subscriber_table.c.id))
+    return [SubscriptionView(**row).discreet() for row in rows.mappings()]
 
 
-async def list_contractions(session: AsyncSession, labour_id: UUID, caller: str) -> list[ContractionView]:
+async def list_contractions(session: AsyncSession, caller: str, labour_id: UUID) -> list[ContractionView]:
     """In the order in which they started."""
-    await access(session, labour_id, caller, Access.BIRTH_PARTNER)
-    columns = (contraction_table.c[name] for name in ContractionView.__struct_fields__)
-    statement = select(*columns).where(contraction_table.c.labour_id == labour_id)
+    await authorize(session, caller, labour_id, Action.READ_CONTRACTIONS)
+    statement = select(*_columns(contraction_table, ContractionView)).where(contraction_table.c.labour_id == labour_id)
     return [ContractionView(*row) for row in await session.execute(statement.order_by(contraction_table.c.started_at))]
 
 
-async def get_advice(session: AsyncSession, labour_id: UUID, caller: str, now: datetime) -> list[Advice]:
-    contractions = list[Contraction]()
-    for view in await list_contractions(session, labour_id, caller):
-        contraction = Contraction(started_at=view.started_at)
-        contraction.ended_at, contraction.intensity = view.ended_at, view.intensity
-        contractions.append(contraction)
+async def get_advice(session: AsyncSession, caller: str, labour_id: UUID, now: datetime) -> list[Advice]:
+    views = await list_contractions(session, caller, labour_id)
+    contractions = [Contraction(one.started_at, one.ended_at, one.intensity) for one in views]
     first = select(labour_table.c.first_labour).where(labour_table.c.id == labour_id)
     return advise(contractions, first_labour=bool((await session.execute(first)).scalar()), now=now)
 
 
-async def list_updates(session: AsyncSession, labour_id: UUID, caller: str) -> list[UpdateView]:
-    """Newest first, the last hundred. Private notes are the mother's alone."""
-    granted = await access(session, labour_id, caller, Access.BIRTH_PARTNER, Access.SUBSCRIBER)
-    columns = (update_table.c[name] for name in UpdateView.__struct_fields__)
-    statement = select(*columns).where(update_table.c.labour_id == labour_id)
-    if granted is not Access.MOTHER:
+async def list_updates(session: AsyncSession, caller: str, labour_id: UUID) -> list[UpdateView]:
+    """The last hundred, newest first; private notes only for the mother."""
+    relation = await authorize(session, caller, labour_id, Action.READ)
+    statement = select(*_columns(update_table, UpdateView)).where(update_table.c.labour_id == labour_id)
+    if not relation.may(Action.MANAGE):
         statement = statement.where(update_table.c.kind != UpdateKind.PRIVATE)
     rows = await session.execute(statement.order_by(update_table.c.id.desc()).limit(100))
     return [UpdateView(*row) for row in rows]
 
 
-async def list_invites(session: AsyncSession, labour_id: UUID, caller: str) -> list[InviteView]:
-    await access(session, labour_id, caller)
-    columns = (invite_table.c[name] for name in InviteView.__struct_fields__)
-    rows = await session.execute(
-        select(*columns).where(invite_table.c.labour_id == labour_id).order_by(invite_table.c.id)
-    )
-    return [InviteView(*row) for row in rows]
+async def list_invites(session: AsyncSession, caller: str, labour_id: UUID) -> list[InviteView]:
+    await authorize(session, caller, labour_id, Action.MANAGE)
+    statement = select(*_columns(invite_table, InviteView)).where(invite_table.c.labour_id == labour_id)
+    return [InviteView(*row) for row in await session.execute(statement.order_by(invite_table.c.id))]
 
 
 async def _labours(session: AsyncSession, labour_ids: Collection[UUID]) -> list[LabourView]:
-    people = defaultdict[UUID, list[SubscriberView]](list)
-    columns = (subscriber_table.c[name] for name in SubscriberView.__struct_fields__)
+    """Newest first."""
+    subscribers = defaultdict[UUID, list[SubscriberView]](list)
     statement = (
-        select(subscriber_table.c.labour_id, *columns)
-        .where(subscriber_table.c.labour_id.in_(labour_ids), subscriber_table.c.state.in_(CURRENT))
+        select(subscriber_table.c.labour_id, *_columns(subscriber_table, SubscriberView))
+        .where(subscriber_table.c.labour_id.in_(labour_ids), subscriber_table.c.state.in_(LISTED))
         .order_by(subscriber_table.c.id)
     )
     for labour_id, *subscriber in await session.execute(statement):
-        people[labour_id].append(SubscriberView(*subscriber))
-    fields = [name for name in LabourView.__struct_fields__ if name not in ("subscribers", "view")]
+        subscribers[labour_id].append(SubscriberView(*subscriber))
     rows = await session.execute(
-        select(*(labour_table.c[name] for name in fields))
+        select(*_columns(labour_table, LabourView, "subscribers", "view"))
         .where(labour_table.c.id.in_(labour_ids))
         .order_by(labour_table.c.id.desc())
     )
-    return [LabourView(**row, subscribers=people[row["id"]]) for row in rows.mappings()]
+    return [LabourView(**row, subscribers=subscribers[row["id"]]) for row in rows.mappings()]
+
+
+def _columns(table: Table, view: type[Struct], *without: str) -> list[Column[Any]]:
+    return [table.c[name] for name in view.__struct_fields__ if name not in without]

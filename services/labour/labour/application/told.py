@@ -1,70 +1,53 @@
-"""Who was told what: the Labour service's own picture, made from `notification.*` events, so that it never has to ask.
+"""The delivery status of every message about a labour: a projection of `notification.*` events, so that no service is called.
 
-News of one message may arrive in any order. A row only ever moves forward: sent, then delivered or failed.
+The events of one message may arrive in any order. Its status only moves to a higher rank: sent, then delivered or failed.
 """
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Column, DateTime, SmallInteger, Table, Text, Uuid, select, text
+from sqlalchemy import Select, and_, func, select, text
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from contracts.events import Event, NotificationDelivered, NotificationFailed, NotificationSent
-from labour.application.queries import access
-from labour.storage import metadata, subscriber_table
+from labour.application.access import Action, authorize
+from labour.storage import subscriber_table, told_table
 from messaging.consumer import Received
 from messaging.unit_of_work import UnitOfWork
 
 TOPICS = (NotificationSent.type, NotificationDelivered.type, NotificationFailed.type)
 
 
-class News(StrEnum):
+class DeliveryStatus(StrEnum):
     SENT = "sent"
     DELIVERED = "delivered"
     FAILED = "failed"
 
 
-RANKS = {News.SENT: 1, News.DELIVERED: 2, News.FAILED: 2}
+RANKS = {DeliveryStatus.SENT: 1, DeliveryStatus.DELIVERED: 2, DeliveryStatus.FAILED: 2}
 
-told_table = Table(
-    "told",
-    metadata,
-    Column("notification_id", Uuid, primary_key=True),
-    Column("labour_id", Uuid, nullable=False, index=True),
-    Column("person_id", Uuid, nullable=False),
-    Column("event_id", Uuid, nullable=False),
-    Column("event_type", Text, nullable=False),
-    Column("channel", Text, nullable=False),
-    Column("news", Text, nullable=False),
-    Column("rank", SmallInteger, nullable=False),
-    Column("at", DateTime(timezone=True), nullable=False),
-    Column("reason", Text),
-)
+_POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]
+_TYPES = {column.name: column.type.compile(_POSTGRES) for column in told_table.columns}
 
-_KINDS = {
-    **dict.fromkeys(("notification_id", "labour_id", "person_id", "event_id"), "uuid"),
-    **dict.fromkeys(("event_type", "channel", "news", "reason"), "text"),
-    "rank": "smallint",
-    "at": "timestamptz",
-}
-
-# Of several news about one message in a batch the furthest counts; of those in the table, only what is further.
+# Keeps the highest-ranked status of a message, of those in the batch and in the table; a lower one never overwrites it.
 _SAVE = text(f"""
-    INSERT INTO told ({", ".join(_KINDS)})
+    INSERT INTO told ({", ".join(_TYPES)})
     SELECT DISTINCT ON (notification_id) *
-    FROM unnest({", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in _KINDS.items())}) AS news ({", ".join(_KINDS)})
+    FROM unnest({", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in _TYPES.items())}) AS batch ({", ".join(_TYPES)})
     ORDER BY notification_id, rank DESC
     ON CONFLICT (notification_id) DO UPDATE
-    SET news = excluded.news, rank = excluded.rank, at = excluded.at, reason = excluded.reason
+    SET status = excluded.status, rank = excluded.rank, at = excluded.at, reason = excluded.reason
     WHERE told.rank < excluded.rank
 """)  # noqa: S608
 
 
 class ToldRow(msgspec.Struct, frozen=True):
-    """For operators: the ids with which it can be followed, and no name. `event_id` is what the message was about."""
+    """For operators: ids and no name. `event_id` is the event that the message is about."""
 
     notification_id: UUID
     labour_id: UUID
@@ -72,28 +55,37 @@ class ToldRow(msgspec.Struct, frozen=True):
     event_id: UUID
     event_type: str
     channel: str
-    news: News
+    status: DeliveryStatus
     at: datetime
 
 
 class ToldView(msgspec.Struct, frozen=True):
+    """For the mother. `name` is empty if the person is no longer known."""
+
     person_id: UUID
     name: str
     event_type: str
     channel: str
-    news: News
+    status: DeliveryStatus
     at: datetime
     reason: str | None
+    news: Annotated[
+        Literal["sent", "delivered", "failed"],
+        msgspec.Meta(
+            description="Deprecated since 1.1: use `status`, which has the same value.",
+            extra_json_schema={"deprecated": True, "extra": {"deprecated": True}},  # Litestar reads `extra`
+        ),
+    ]
 
 
-def row(event: NotificationSent | NotificationDelivered | NotificationFailed) -> dict[str, object]:
+def to_row(event: NotificationSent | NotificationDelivered | NotificationFailed) -> dict[str, object]:
     match event:
         case NotificationSent():
-            news, at, reason = News.SENT, event.sent_at, None
+            status, at, reason = DeliveryStatus.SENT, event.sent_at, None
         case NotificationDelivered():
-            news, at, reason = News.DELIVERED, event.delivered_at, None
+            status, at, reason = DeliveryStatus.DELIVERED, event.delivered_at, None
         case NotificationFailed():
-            news, at, reason = News.FAILED, event.failed_at, event.reason
+            status, at, reason = DeliveryStatus.FAILED, event.failed_at, event.reason
     return {
         "notification_id": event.notification_id,
         "labour_id": event.labour_id,
@@ -101,8 +93,8 @@ def row(event: NotificationSent | NotificationDelivered | NotificationFailed) ->
         "event_id": event.cause_id,
         "event_type": event.cause_type,
         "channel": event.channel,
-        "news": news.value,
-        "rank": RANKS[news],
+        "status": status.value,
+        "rank": RANKS[status],
         "at": at,
         "reason": reason,
     }
@@ -110,45 +102,35 @@ def row(event: NotificationSent | NotificationDelivered | NotificationFailed) ->
 
 async def react(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collection[UUID]:
     rows = [
-        row(received.event)
+        to_row(received.event)
         for received in events
         if isinstance(received.event, NotificationSent | NotificationDelivered | NotificationFailed)
     ]
-    await uow.session.execute(_SAVE, {name: [one[name] for one in rows] for name in _KINDS})
+    await uow.session.execute(_SAVE, {name: [row[name] for row in rows] for name in _TYPES})
     return ()
 
 
-async def rows(session: AsyncSession, labour_id: UUID) -> list[ToldRow]:
-    """In the order in which the messages were made."""
-    visible = [told_table.c[name] for name in ToldRow.__struct_fields__]
-    found = await session.execute(
-        select(*visible).where(told_table.c.labour_id == labour_id).order_by(told_table.c.notification_id)
-    )
-    return [ToldRow(**{**row, "news": News(row["news"])}) for row in found.mappings()]
+async def list_rows(session: AsyncSession, labour_id: UUID) -> list[ToldRow]:
+    """In the order in which the messages were created."""
+    columns = [told_table.c[name] for name in ToldRow.__struct_fields__]
+    return msgspec.convert(await _in_order(session, labour_id, select(*columns)), list[ToldRow])
 
 
-async def list_told(session: AsyncSession, labour_id: UUID, caller: str) -> list[ToldView]:
-    """For the mother."""
-    await access(session, labour_id, caller)
+async def list_told(session: AsyncSession, caller: str, labour_id: UUID) -> list[ToldView]:
+    await authorize(session, caller, labour_id, Action.MANAGE)
     return await told_about(session, labour_id)
 
 
 async def told_about(session: AsyncSession, labour_id: UUID) -> list[ToldView]:
-    """In the order in which the messages were made."""
-    people = select(subscriber_table.c.id, subscriber_table.c.name).where(subscriber_table.c.labour_id == labour_id)
-    names: dict[UUID, str] = dict(tuple(person) for person in await session.execute(people))
+    """In the order in which the messages were created. The caller of this function must have authorised the reader."""
+    person = and_(subscriber_table.c.id == told_table.c.person_id, subscriber_table.c.labour_id == labour_id)
+    name, news = func.coalesce(subscriber_table.c.name, "").label("name"), told_table.c.status.label("news")
+    statement = select(told_table, name, news).outerjoin(subscriber_table, person)
+    return msgspec.convert(await _in_order(session, labour_id, statement), list[ToldView])
+
+
+async def _in_order(session: AsyncSession, labour_id: UUID, statement: Select[Any]) -> list[dict[str, Any]]:
     rows = await session.execute(
-        select(told_table).where(told_table.c.labour_id == labour_id).order_by(told_table.c.notification_id)
+        statement.where(told_table.c.labour_id == labour_id).order_by(told_table.c.notification_id)
     )
-    return [
-        ToldView(
-            one["person_id"],
-            names.get(one["person_id"], ""),
-            one["event_type"],
-            one["channel"],
-            News(one["news"]),
-            one["at"],
-            one["reason"],
-        )
-        for one in rows.mappings()
-    ]
+    return [{str(name): value for name, value in row.items()} for row in rows.mappings()]  # msgspec wants plain keys

@@ -1,5 +1,6 @@
-"""What readers see. Each field of a view is a column or an attribute of the same name."""
+"""What readers get. Each field of a view is a column or an attribute of the same name."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 from uuid import UUID
@@ -7,29 +8,33 @@ from uuid import UUID
 import msgspec
 
 from labour.domain.contraction import Phase
-from labour.domain.labour import Labour, UpdateKind
-from labour.domain.subscriber import Channel, Role, State, Subscriber
+from labour.domain.labour import Labour
+from labour.domain.subscriber import Channel, Role, Subscriber, SubscriberState
+from labour.domain.update import UpdateKind
+
+LISTED = (SubscriberState.REQUESTED, SubscriberState.APPROVED, SubscriberState.BLOCKED)  # those the mother is shown
 
 V = TypeVar("V", bound=msgspec.Struct)
 
 
-def show(view: type[V], source: Any) -> V:
-    return view(**{name: getattr(source, name) for name in view.__struct_fields__})
+def show(view: type[V]) -> Callable[[Any], V]:
+    """Copies the attributes that the view has."""
+    return lambda source: view(**{name: getattr(source, name) for name in view.__struct_fields__})
 
 
 class SubscriberView(msgspec.Struct, frozen=True):
-    """For the mother: whom she tells, or has to decide about."""
+    """For the mother."""
 
     id: UUID
     name: str
     phone: str
-    state: State
+    state: SubscriberState
     role: Role
     channel: Channel
 
 
 class LabourView(msgspec.Struct, frozen=True):
-    """For the mother: all of it."""
+    """For the mother: everything."""
 
     id: UUID
     mother_name: str
@@ -47,12 +52,13 @@ class LabourView(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, labour: Labour) -> "LabourView":
         fields = {name: getattr(labour, name) for name in cls.__struct_fields__ if name not in ("subscribers", "view")}
-        current = (one for one in labour.subscribers if one.is_current or one.state is State.BLOCKED)
-        return cls(**fields, subscribers=[show(SubscriberView, one) for one in current])
+        return cls(
+            **fields, subscribers=[show(SubscriberView)(one) for one in labour.subscribers if one.state in LISTED]
+        )
 
 
 class SubscribedLabourView(msgspec.Struct, frozen=True):
-    """For somebody who is told: how it goes, and nothing about anybody else."""
+    """For an approved subscriber: the course of the labour, and nothing about other subscribers."""
 
     id: UUID
     mother_name: str
@@ -71,7 +77,7 @@ class LabourPage(msgspec.Struct, frozen=True):
 
 
 class ContractionView(msgspec.Struct, frozen=True):
-    """One that still runs has no end and no intensity."""
+    """A running contraction has no end and no intensity."""
 
     id: UUID
     started_at: datetime
@@ -94,7 +100,7 @@ class InviteView(msgspec.Struct, frozen=True):
 
 
 class NewInviteView(msgspec.Struct, frozen=True):
-    """The only time the token is shown; it is kept nowhere."""
+    """The token is returned here and never again; only its digest is stored."""
 
     id: UUID
     token: str
@@ -102,12 +108,12 @@ class NewInviteView(msgspec.Struct, frozen=True):
 
 
 class SubscriptionView(msgspec.Struct, frozen=True):
-    """For the person themselves."""
+    """For the subscriber."""
 
     id: UUID
     labour_id: UUID
     mother_name: str
-    state: State
+    state: SubscriberState
     role: Role
     channel: Channel
 
@@ -117,5 +123,6 @@ class SubscriptionView(msgspec.Struct, frozen=True):
         return cls(own.id, labour.id, labour.mother_name, own.state, own.role, own.channel).discreet()
 
     def discreet(self) -> "SubscriptionView":
-        """Being blocked is nobody's business, not even theirs."""
-        return msgspec.structs.replace(self, state=State.REMOVED) if self.state is State.BLOCKED else self
+        """A blocked person is shown as removed, so that the view does not reveal the block."""
+        blocked = self.state is SubscriberState.BLOCKED
+        return msgspec.structs.replace(self, state=SubscriberState.REMOVED) if blocked else self

@@ -1,6 +1,6 @@
-"""Contractions and what they say about how far a labour is. Pure: times in, decisions out."""
+"""Contractions, and the phase of a labour that they indicate."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from statistics import fmean
@@ -8,11 +8,12 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-LOOKED_AT = 5  # how many of the last contractions decide about the phase
+LAST = 5  # finished contractions that decide about the phase
+CLOCK_TOLERANCE = timedelta(minutes=1)  # how far a client's clock may be ahead of ours
 
 
 class Phase(StrEnum):
-    """In the order in which a labour goes through them; never back."""
+    """In the order in which a labour goes through them. A labour never goes back to an earlier phase."""
 
     PLANNED = "planned"
     EARLY = "early"
@@ -27,20 +28,18 @@ class Phase(StrEnum):
 
 
 class Contraction:
-    """Running until it has an end; `intensity` from 0 to 10 is known at the end."""
+    """Runs until it has an end. `intensity`, from 0 to 10, is set with the end."""
 
-    def __init__(self, *, started_at: datetime) -> None:
+    def __init__(self, started_at: datetime, ended_at: datetime | None = None, intensity: int | None = None) -> None:
         self.id: UUID = uuid7()
-        self.started_at = started_at
-        self.ended_at: datetime | None = None
-        self.intensity: int | None = None
+        self.started_at, self.ended_at, self.intensity = started_at, ended_at, intensity
 
     @property
     def is_running(self) -> bool:
         return self.ended_at is None
 
     def length(self, now: datetime) -> timedelta:
-        """So far, if it is still running."""
+        """Up to `now` if it is still running."""
         return (self.ended_at or now) - self.started_at
 
     def overlaps(self, other: "Contraction") -> bool:
@@ -48,14 +47,25 @@ class Contraction:
         return before.ended_at is None or before.ended_at > after.started_at
 
 
-def phase_after(contractions: Sequence[Contraction], phase: Phase) -> Phase:
-    """The phase that the last five finished contractions speak for, if it is further than the one we are in.
+def problem_with_times(wanted: Contraction, others: Iterable[Contraction], now: datetime) -> str | None:
+    """Why a contraction cannot have the times of `wanted` beside the `others`; None if it can."""
+    if max(wanted.started_at, wanted.ended_at or wanted.started_at) > now + CLOCK_TOLERANCE:
+        return "A contraction cannot be in the future. Check the times and the clock of your device."
+    if wanted.ended_at is not None and wanted.ended_at <= wanted.started_at:
+        return "A contraction must end after it started."
+    if any(wanted.overlaps(other) for other in others):
+        return "This overlaps with another contraction. Correct or delete the other one first."
+    return None
 
-    Fewer than five decide nothing: a single strong one is no pattern.
+
+def phase_after(contractions: Sequence[Contraction], phase: Phase) -> Phase:
+    """The phase that the last five finished contractions indicate, if it is later than `phase`; otherwise `phase`.
+
+    Fewer than five change nothing: a single strong one is no pattern.
     """
     finished = [one for one in contractions if one.ended_at is not None and one.intensity is not None]
-    last = sorted(finished, key=lambda one: one.started_at)[-LOOKED_AT:]
-    if len(last) < LOOKED_AT:
+    last = sorted(finished, key=lambda one: one.started_at)[-LAST:]
+    if len(last) < LAST:
         return phase
     intensity = fmean(one.intensity or 0 for one in last)
     seconds = fmean(one.length(one.started_at).total_seconds() for one in last)

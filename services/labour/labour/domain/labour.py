@@ -1,55 +1,23 @@
-"""The rules of a labour. No database, no HTTP: a transition guards, changes, and records what happened."""
+"""The aggregate: one labour with its contractions, subscribers and invites. Each method checks, changes and records an event."""
 
 from datetime import datetime, timedelta
-from enum import StrEnum
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from contracts.events import (
-    ContractionCorrected,
-    ContractionDeleted,
-    ContractionEnded,
-    ContractionStarted,
-    LabourAnnounced,
-    LabourBegun,
-    LabourCompleted,
-    LabourPhaseChanged,
-    LabourPlanned,
-    LabourStatusPosted,
-    LabourStatusRemoved,
-)
-from labour.domain.contraction import Contraction, Phase, phase_after
-from labour.domain.errors import (
-    AnnouncementSent,
-    ContractionRunning,
-    ImpossibleTimes,
-    LabourAlreadyBegun,
-    LabourAlreadyCompleted,
-    LabourNotBegun,
-    NoSuchContraction,
-    TooSoon,
-)
-from labour.domain.subscriber import Invite, People, Subscriber
+from contracts import events
+from labour.domain import errors
+from labour.domain.contraction import Contraction, Phase, phase_after, problem_with_times
+from labour.domain.invite import Invite
+from labour.domain.subscriber import Change, Channel, Role, Subscriber, SubscriberList, SubscriberState
+from labour.domain.update import Update, UpdateKind
+from messaging.aggregate import Aggregate
 
 ANNOUNCEMENT_COOLDOWN = timedelta(seconds=10)
-CLOCK_TOLERANCE = timedelta(minutes=1)  # a client's clock may be ahead of ours
 
 
-class UpdateKind(StrEnum):
-    ANNOUNCEMENT = "announcement"  # told to everyone, and so never unsaid
-    STATUS = "status"  # for those who look
-    PRIVATE = "private"  # never leaves the mother
-
-
-class Update:
-    def __init__(self, *, labour_id: UUID, kind: UpdateKind, text: str, at: datetime) -> None:
-        self.id: UUID = uuid7()
-        self.labour_id, self.kind, self.text, self.posted_at = labour_id, kind, text, at
-
-
-class Labour(People):
-    """One labour of one mother: its course, what she says about it, and who may be told (`People`)."""
+class Labour(Aggregate):
+    """The lists are mapped to tables of their own; `SubscriberList` has the rules about subscribers."""
 
     def __init__(self, *, mother_id: str, mother_name: str, at: datetime, first_labour: bool = True) -> None:
         self.id: UUID = uuid7()
@@ -66,7 +34,8 @@ class Labour(People):
         self.invites: list[Invite] = []
         self.version = 0
         self.record(
-            LabourPlanned(labour_id=self.id, mother_name=mother_name, first_labour=first_labour, planned_at=at), at
+            events.LabourPlanned(labour_id=self.id, mother_name=mother_name, first_labour=first_labour, planned_at=at),
+            at,
         )
 
     @property
@@ -74,58 +43,60 @@ class Labour(People):
         return str(self.id)
 
     def begin(self, at: datetime) -> None:
-        self.refuse_when_complete()
+        self._refuse_when_complete()
         if self.phase is not Phase.PLANNED:
-            raise LabourAlreadyBegun(self.id)
+            raise errors.LabourAlreadyBegun(self.id)
         self.phase, self.begun_at = Phase.EARLY, at
+        roster = self.roster_version
         self.record(
-            LabourBegun(
-                labour_id=self.id, roster_version=self.roster_version, mother_name=self.mother_name, begun_at=at
-            ),
-            at,
+            events.LabourBegun(labour_id=self.id, roster_version=roster, mother_name=self.mother_name, begun_at=at), at
         )
 
     def complete(self, at: datetime, notes: str | None = None) -> None:
-        """Allowed from any phase: a baby does not wait for anyone to press `begin`. The notes are the mother's own."""
-        self.refuse_when_complete()
+        """Allowed from any phase: a baby may come before its mother records the beginning. Only she can read the notes."""
+        self._refuse_when_complete()
         if any(one.is_running for one in self.contractions):
-            raise ContractionRunning(self.id)
+            raise errors.ContractionRunning(self.id)
         self.phase, self.completed_at, self.notes = Phase.COMPLETE, at, notes
         self.record(
-            LabourCompleted(
+            events.LabourCompleted(
                 labour_id=self.id, roster_version=self.roster_version, mother_name=self.mother_name, completed_at=at
             ),
             at,
         )
 
     def push(self, at: datetime) -> None:
-        """Only the mother can tell."""
-        self.refuse_when_complete()
+        """The pushing phase is never derived from contractions: the mother records it."""
+        self._refuse_when_complete()
         if self.phase is Phase.PLANNED:
-            raise LabourNotBegun(self.id)
+            raise errors.LabourNotBegun(self.id)
         self._advance(Phase.PUSHING, at)
 
+    # Contractions
+
     def start_contraction(self, started_at: datetime, now: datetime) -> Contraction:
-        """The first one begins a planned labour."""
-        self.refuse_when_complete()
+        """The first contraction begins a planned labour."""
+        self._refuse_when_complete()
         if any(one.is_running for one in self.contractions):
-            raise ContractionRunning(self.id)
-        contraction = Contraction(started_at=started_at)
+            raise errors.ContractionRunning(self.id)
+        contraction = Contraction(started_at)
         self._check_times(contraction, now)
         if self.phase is Phase.PLANNED:
             self.begin(now)
         self.contractions.append(contraction)
-        self.record(ContractionStarted(labour_id=self.id, contraction_id=contraction.id, started_at=started_at), now)
+        self.record(
+            events.ContractionStarted(labour_id=self.id, contraction_id=contraction.id, started_at=started_at), now
+        )
         return contraction
 
     def end_contraction(self, contraction_id: UUID, ended_at: datetime, intensity: int, now: datetime) -> Contraction:
-        self.refuse_when_complete()
+        self._refuse_when_complete()
         contraction = self._contraction(contraction_id)
         if not contraction.is_running:
-            raise NoSuchContraction(self.id, contraction_id)
-        self._set(contraction, contraction.started_at, ended_at, intensity, now)
+            raise errors.NoSuchContraction(self.id, contraction_id)
+        self._correct(contraction, Contraction(contraction.started_at, ended_at, intensity), now)
         self.record(
-            ContractionEnded(
+            events.ContractionEnded(
                 labour_id=self.id,
                 contraction_id=contraction_id,
                 started_at=contraction.started_at,
@@ -146,20 +117,19 @@ class Labour(People):
         ended_at: datetime | None = None,
         intensity: int | None = None,
     ) -> Contraction:
-        """What is None stays. One that still runs can only get another start: ending it is something else."""
-        self.refuse_when_complete()
+        """None leaves a value as it is. Of a running contraction only the start can be corrected."""
+        self._refuse_when_complete()
         contraction = self._contraction(contraction_id)
         if contraction.is_running and (ended_at is not None or intensity is not None):
-            raise ContractionRunning(self.id)
-        self._set(
-            contraction,
+            raise errors.ContractionRunning(self.id)
+        wanted = Contraction(
             started_at or contraction.started_at,
             ended_at or contraction.ended_at,
             contraction.intensity if intensity is None else intensity,
-            now,
         )
+        self._correct(contraction, wanted, now)
         self.record(
-            ContractionCorrected(
+            events.ContractionCorrected(
                 labour_id=self.id,
                 contraction_id=contraction_id,
                 started_at=contraction.started_at,
@@ -171,77 +141,130 @@ class Labour(People):
         return contraction
 
     def delete_contraction(self, contraction_id: UUID, now: datetime) -> None:
-        self.refuse_when_complete()
+        self._refuse_when_complete()
         self.contractions.remove(self._contraction(contraction_id))
-        self.record(ContractionDeleted(labour_id=self.id, contraction_id=contraction_id), now)
+        self.record(events.ContractionDeleted(labour_id=self.id, contraction_id=contraction_id), now)
+
+    # Updates
 
     def post(self, kind: UpdateKind, text: str, at: datetime) -> Update:
-        """A private note is no event: it never leaves this service."""
-        self.refuse_when_complete()
+        """A private note emits no event: it stays in this service."""
+        self._refuse_when_complete()
         update = Update(labour_id=self.id, kind=kind, text=text, at=at)
         match kind:
             case UpdateKind.ANNOUNCEMENT:
                 self._announce(text, at)
             case UpdateKind.STATUS:
-                self.record(LabourStatusPosted(labour_id=self.id, update_id=update.id, text=text), at)
+                self.record(events.LabourStatusPosted(labour_id=self.id, update_id=update.id, text=text), at)
             case UpdateKind.PRIVATE:
                 pass
         return update
 
-    def take_back(self, update: Update, at: datetime) -> None:
+    def remove_update(self, update: Update, at: datetime) -> None:
         match update.kind:
             case UpdateKind.ANNOUNCEMENT:
-                raise AnnouncementSent(self.id)
+                raise errors.AnnouncementSent(self.id)
             case UpdateKind.STATUS:
-                self.record(LabourStatusRemoved(labour_id=self.id, update_id=update.id), at)
+                self.record(events.LabourStatusRemoved(labour_id=self.id, update_id=update.id), at)
             case UpdateKind.PRIVATE:
                 pass
 
+    # Invites and subscribers
+
+    def invite(self, *, token: str, expires_at: datetime, at: datetime) -> Invite:
+        self._refuse_when_complete()
+        invite = Invite(token=token, expires_at=expires_at, at=at)
+        self.invites.append(invite)
+        self.record(events.InviteCreated(labour_id=self.id, invite_id=invite.id, expires_at=expires_at), at)
+        return invite
+
+    def revoke_invite(self, invite_id: UUID, at: datetime) -> None:
+        invite = next((one for one in self.invites if one.id == invite_id and one.revoked_at is None), None)
+        if invite is None:
+            raise errors.InviteInvalid(self.id)
+        invite.revoked_at = at
+        self.record(events.InviteRevoked(labour_id=self.id, invite_id=invite_id), at)
+
+    def request(
+        self, *, token: str, user_id: str, name: str, phone: str, at: datetime, channel: Channel = Channel.SMS
+    ) -> Subscriber:
+        self._refuse_when_complete()
+        if not any(invite.admits(token, at) for invite in self.invites):
+            raise errors.InviteInvalid(self.id)
+        change = self._subscriber_list.request(user_id=user_id, name=name, phone=phone, channel=channel, at=at)
+        return self._record_change(change, at)
+
+    def subscribe(self, *, name: str, phone: str, at: datetime) -> Subscriber:
+        """The mother adds the person herself; they are approved at once."""
+        self._refuse_when_complete()
+        return self._record_change(self._subscriber_list.add(name=name, phone=phone, at=at), at)
+
+    def approve(self, subscriber_id: UUID, at: datetime) -> Subscriber:
+        self._refuse_when_complete()
+        return self._record_change(self._subscriber_list.approve(subscriber_id), at)
+
+    # These stay allowed when the labour is complete: a subscriber can always be removed.
+
+    def unsubscribe(self, subscriber_id: UUID, at: datetime) -> Subscriber:
+        return self._record_change(self._subscriber_list.end(subscriber_id, SubscriberState.REMOVED), at)
+
+    def leave(self, subscriber_id: UUID, at: datetime) -> Subscriber:
+        return self._record_change(self._subscriber_list.end(subscriber_id, SubscriberState.LEFT), at)
+
+    def block(self, subscriber_id: UUID, at: datetime) -> Subscriber:
+        return self._record_change(self._subscriber_list.block(subscriber_id), at)
+
+    def unblock(self, subscriber_id: UUID, at: datetime) -> Subscriber:
+        return self._record_change(self._subscriber_list.unblock(subscriber_id), at)
+
+    def change_role(self, subscriber_id: UUID, role: Role, at: datetime) -> Subscriber:
+        return self._record_change(self._subscriber_list.change_role(subscriber_id, role), at)
+
+    @property
+    def _subscriber_list(self) -> SubscriberList:
+        return SubscriberList(self.id, self.subscribers, self.roster_version)
+
+    def _record_change(self, change: Change, at: datetime) -> Subscriber:
+        subscriber, happened = change
+        for event in happened:
+            if isinstance(event, events.SubscriberAdded | events.SubscriberRemoved):
+                self.roster_version = event.roster_version
+            self.record(event, at)
+        return subscriber
+
     def _announce(self, text: str, at: datetime) -> None:
         if self.announced_at and (wait := self.announced_at + ANNOUNCEMENT_COOLDOWN - at) > timedelta(0):
-            raise TooSoon(self.id, wait)
+            raise errors.TooSoon(self.id, wait)
         self.announced_at = at
+        roster = self.roster_version
         self.record(
-            LabourAnnounced(
-                labour_id=self.id, roster_version=self.roster_version, mother_name=self.mother_name, text=text
-            ),
+            events.LabourAnnounced(labour_id=self.id, roster_version=roster, mother_name=self.mother_name, text=text),
             at,
         )
 
-    def refuse_when_complete(self) -> None:
+    def _refuse_when_complete(self) -> None:
         if self.phase is Phase.COMPLETE:
-            raise LabourAlreadyCompleted(self.id)
+            raise errors.LabourAlreadyCompleted(self.id)
 
     def _contraction(self, contraction_id: UUID) -> Contraction:
         for contraction in self.contractions:
             if contraction.id == contraction_id:
                 return contraction
-        raise NoSuchContraction(self.id, contraction_id)
+        raise errors.NoSuchContraction(self.id, contraction_id)
 
-    def _set(
-        self,
-        contraction: Contraction,
-        started_at: datetime,
-        ended_at: datetime | None,
-        intensity: int | None,
-        now: datetime,
-    ) -> None:
-        """All or nothing: what would be impossible leaves the contraction as it was."""
-        wanted = Contraction(started_at=started_at)
-        wanted.ended_at = ended_at
+    def _correct(self, contraction: Contraction, wanted: Contraction, now: datetime) -> None:
+        """Leaves the contraction unchanged if the times of `wanted` are impossible."""
         self._check_times(wanted, now, instead_of=contraction)
-        contraction.started_at, contraction.ended_at, contraction.intensity = started_at, ended_at, intensity
+        contraction.started_at, contraction.ended_at = wanted.started_at, wanted.ended_at
+        contraction.intensity = wanted.intensity
 
     def _check_times(self, wanted: Contraction, now: datetime, instead_of: Contraction | None = None) -> None:
-        if max(wanted.started_at, wanted.ended_at or wanted.started_at) > now + CLOCK_TOLERANCE:
-            raise ImpossibleTimes(self.id, "A contraction cannot be in the future.")
-        if wanted.ended_at is not None and wanted.ended_at <= wanted.started_at:
-            raise ImpossibleTimes(self.id, "A contraction must end after it started.")
-        if any(wanted.overlaps(other) for other in self.contractions if other is not instead_of):
-            raise ImpossibleTimes(self.id, "This overlaps with another contraction.")
+        others = (one for one in self.contractions if one is not instead_of)
+        if problem := problem_with_times(wanted, others, now):
+            raise errors.ImpossibleTimes(self.id, problem)
 
     def _advance(self, phase: Phase, at: datetime) -> None:
-        """Forward only; staying where we are is no news."""
+        """Moves forward only, and emits no event if the labour is already that far."""
         if self.phase.is_before(phase):
             previous, self.phase = self.phase, phase
-            self.record(LabourPhaseChanged(labour_id=self.id, phase=phase, previous=previous, changed_at=at), at)
+            self.record(events.LabourPhaseChanged(labour_id=self.id, phase=phase, previous=previous, changed_at=at), at)

@@ -1,41 +1,24 @@
-"""Who may be told: invites, requests, and the roster. Pure rules, the part of a labour that is about other people.
+"""Subscribers of a labour and the rules about them. Labour checks that it is not complete, and records the events.
 
-REQUESTED ─► APPROVED ─► REMOVED | LEFT        only the approved are on the roster and are told
-     └──────────┴──────► BLOCKED ─► REMOVED    a blocked person cannot ask again until unblocked
+REQUESTED ─► APPROVED ─► REMOVED | LEFT        only approved subscribers are on the roster and are notified
+     └──────────┴──────► BLOCKED ─► REMOVED    a blocked person cannot request again until unblocked
 
-`roster_version` counts the changes of the roster, without gaps. An event that tells people carries the version it was made under.
+`roster_version` counts the changes of the roster, without gaps. An event that notifies carries the version it was made under.
 """
 
-import hashlib
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from contracts.events import (
-    InviteCreated,
-    InviteRevoked,
-    SubscriberAdded,
-    SubscriberBlocked,
-    SubscriberRemoved,
-    SubscriberRequested,
-    SubscriberRoleChanged,
-    SubscriberUnblocked,
-    SubscriberWithdrawn,
-)
-from labour.domain.errors import (
-    ROSTER_LIMIT,
-    AlreadySubscribed,
-    InviteInvalid,
-    NotPossibleNow,
-    NotSubscribed,
-    RosterFull,
-)
-from messaging.aggregate import Aggregate
+from contracts import events
+from labour.domain import errors
+
+ROSTER_LIMIT = 50  # subscribers; each notifying event sends that many messages
 
 
-class State(StrEnum):
+class SubscriberState(StrEnum):
     REQUESTED = "requested"
     APPROVED = "approved"
     REMOVED = "removed"
@@ -44,7 +27,7 @@ class State(StrEnum):
 
 
 class Role(StrEnum):
-    """What somebody may see beyond the news: a birth partner also sees contractions and advice."""
+    """What an approved subscriber may read: a birth partner also reads contractions and advice."""
 
     BIRTH_PARTNER = "birth-partner"
     FAMILY_AND_FRIENDS = "family-and-friends"
@@ -55,167 +38,124 @@ class Channel(StrEnum):
 
 
 class Subscriber:
-    """`user_id` is None for somebody the mother put on the list herself, who need not have an account."""
+    """`user_id` is None if the mother added the person herself: they need no account."""
 
     def __init__(
-        self, *, name: str, phone: str, at: datetime, user_id: str | None = None, state: State = State.APPROVED
+        self,
+        *,
+        name: str,
+        phone: str,
+        at: datetime,
+        user_id: str | None = None,
+        state: SubscriberState = SubscriberState.APPROVED,
+        channel: Channel = Channel.SMS,
     ) -> None:
         self.id: UUID = uuid7()
         self.name, self.phone, self.user_id = name, phone, user_id
-        self.state, self.role, self.channel = state, Role.FAMILY_AND_FRIENDS, Channel.SMS
+        self.state, self.role, self.channel = state, Role.FAMILY_AND_FRIENDS, channel
         self.subscribed_at = at
 
     @property
     def is_current(self) -> bool:
-        return self.state in (State.REQUESTED, State.APPROVED)
+        return self.state in (SubscriberState.REQUESTED, SubscriberState.APPROVED)
 
 
-class Invite:
-    """The token itself is shown once and kept nowhere: whoever reads the database cannot use an invite."""
-
-    def __init__(self, *, token: str, expires_at: datetime, at: datetime) -> None:
-        self.id: UUID = uuid7()
-        self.token_hash = hash_token(token)
-        self.created_at, self.expires_at = at, expires_at
-        self.revoked_at: datetime | None = None
-
-    def is_good(self, now: datetime) -> bool:
-        return self.revoked_at is None and now < self.expires_at
+Change = tuple[Subscriber, list[events.Event]]  # the changed subscriber, and the events for the labour to record
 
 
-def hash_token(token: str) -> bytes:
-    """Tokens are long and random, so a plain digest is enough."""
-    return hashlib.sha256(token.encode()).digest()
+class SubscriberList:
+    """The rules over all subscribers of one labour. Each method checks, changes the list in place and returns the change."""
 
+    def __init__(self, labour_id: UUID, subscribers: list[Subscriber], roster_version: int) -> None:
+        self._labour_id, self._subscribers, self._roster_version = labour_id, subscribers, roster_version
 
-class People(Aggregate):
-    """The rules: the part of the aggregate that `Labour` completes."""
-
-    id: UUID
-    roster_version: int
-    subscribers: list[Subscriber]
-    invites: list[Invite]
-
-    def refuse_when_complete(self) -> None:
-        raise NotImplementedError
-
-    def invite(self, *, token: str, expires_at: datetime, at: datetime) -> Invite:
-        self.refuse_when_complete()
-        invite = Invite(token=token, expires_at=expires_at, at=at)
-        self.invites.append(invite)
-        self.record(InviteCreated(labour_id=self.id, invite_id=invite.id, expires_at=expires_at), at)
-        return invite
-
-    def revoke_invite(self, invite_id: UUID, at: datetime) -> None:
-        invite = next((one for one in self.invites if one.id == invite_id and one.revoked_at is None), None)
-        if invite is None:
-            raise InviteInvalid(self.id)
-        invite.revoked_at = at
-        self.record(InviteRevoked(labour_id=self.id, invite_id=invite_id), at)
-
-    def request(
-        self, *, token: str, user_id: str, name: str, phone: str, at: datetime, channel: Channel = Channel.SMS
-    ) -> Subscriber:
-        """A blocked person hears the same as one with a bad invite: being blocked is nobody's business."""
-        self.refuse_when_complete()
-        wanted = hash_token(token)
-        if not any(invite.token_hash == wanted and invite.is_good(at) for invite in self.invites):
-            raise InviteInvalid(self.id)
+    def request(self, *, user_id: str, name: str, phone: str, channel: Channel, at: datetime) -> Change:
+        """A blocked person gets the same error as for a bad invite, so that the answer does not reveal the block."""
         if any(
-            one.state is State.BLOCKED and (one.user_id == user_id or one.phone == phone) for one in self.subscribers
+            one.state is SubscriberState.BLOCKED and (one.user_id == user_id or one.phone == phone)
+            for one in self._subscribers
         ):
-            raise InviteInvalid(self.id)
-        self._refuse_twice(phone, user_id)
-        subscriber = Subscriber(name=name, phone=phone, at=at, user_id=user_id, state=State.REQUESTED)
-        subscriber.channel = channel
-        self.subscribers.append(subscriber)
-        self.record(SubscriberRequested(labour_id=self.id, person_id=subscriber.id, name=name), at)
-        return subscriber
+            raise errors.InviteInvalid(self._labour_id)
+        self._refuse_duplicate(phone, user_id)
+        requested = SubscriberState.REQUESTED
+        subscriber = Subscriber(name=name, phone=phone, at=at, user_id=user_id, state=requested, channel=channel)
+        self._subscribers.append(subscriber)
+        return subscriber, [events.SubscriberRequested(labour_id=self._labour_id, person_id=subscriber.id, name=name)]
 
-    def subscribe(self, *, name: str, phone: str, at: datetime) -> Subscriber:
-        """The mother puts somebody on the list herself."""
-        self.refuse_when_complete()
-        self._refuse_twice(phone, None)
+    def add(self, *, name: str, phone: str, at: datetime) -> Change:
+        self._refuse_duplicate(phone)
         self._refuse_when_full()
         subscriber = Subscriber(name=name, phone=phone, at=at)
-        self.subscribers.append(subscriber)
-        self._added(subscriber, at)
-        return subscriber
+        self._subscribers.append(subscriber)
+        return self._added(subscriber)
 
-    def approve(self, subscriber_id: UUID, at: datetime) -> Subscriber:
-        self.refuse_when_complete()
-        subscriber = self._subscriber(subscriber_id, State.REQUESTED)
+    def approve(self, subscriber_id: UUID) -> Change:
+        subscriber = self._find(subscriber_id, SubscriberState.REQUESTED)
         self._refuse_when_full()
-        subscriber.state = State.APPROVED
-        self._added(subscriber, at)
-        return subscriber
+        subscriber.state = SubscriberState.APPROVED
+        return self._added(subscriber)
 
-    def unsubscribe(self, subscriber_id: UUID, at: datetime) -> Subscriber:
-        """Allowed when complete, too: nobody has to stay on a list."""
-        return self._go(self._subscriber(subscriber_id, State.REQUESTED, State.APPROVED), State.REMOVED, at)
+    def end(self, subscriber_id: UUID, state: SubscriberState) -> Change:
+        """`state` is REMOVED if the mother decides, and LEFT if the subscriber does."""
+        return self._end(self._find_current(subscriber_id), state)
 
-    def leave(self, subscriber_id: UUID, at: datetime) -> Subscriber:
-        return self._go(self._subscriber(subscriber_id, State.REQUESTED, State.APPROVED), State.LEFT, at)
+    def block(self, subscriber_id: UUID) -> Change:
+        """Also possible after the person was removed or left, so that they cannot request again."""
+        subscriber = self._find(subscriber_id, *(set(SubscriberState) - {SubscriberState.BLOCKED}))
+        _, ended = self._end(subscriber, SubscriberState.BLOCKED)
+        return subscriber, [*ended, events.SubscriberBlocked(labour_id=self._labour_id, person_id=subscriber_id)]
 
-    def block(self, subscriber_id: UUID, at: datetime) -> Subscriber:
-        """Also somebody who is gone: they may have asked again and again."""
-        subscriber = self._subscriber(subscriber_id, *(state for state in State if state is not State.BLOCKED))
-        self._go(subscriber, State.BLOCKED, at)
-        self.record(SubscriberBlocked(labour_id=self.id, person_id=subscriber_id), at)
-        return subscriber
+    def unblock(self, subscriber_id: UUID) -> Change:
+        """Allows the person to request again; does not put them back on the roster."""
+        subscriber = self._find(subscriber_id, SubscriberState.BLOCKED)
+        subscriber.state = SubscriberState.REMOVED
+        return subscriber, [events.SubscriberUnblocked(labour_id=self._labour_id, person_id=subscriber_id)]
 
-    def unblock(self, subscriber_id: UUID, at: datetime) -> Subscriber:
-        """They may ask again; they are not back."""
-        subscriber = self._subscriber(subscriber_id, State.BLOCKED)
-        subscriber.state = State.REMOVED
-        self.record(SubscriberUnblocked(labour_id=self.id, person_id=subscriber_id), at)
-        return subscriber
+    def change_role(self, subscriber_id: UUID, role: Role) -> Change:
+        """Emits no event if the role is the same as before."""
+        subscriber = self._find_current(subscriber_id)
+        if subscriber.role is role:
+            return subscriber, []
+        subscriber.role = role
+        return subscriber, [events.SubscriberRoleChanged(labour_id=self._labour_id, person_id=subscriber_id, role=role)]
 
-    def change_role(self, subscriber_id: UUID, role: Role, at: datetime) -> Subscriber:
-        subscriber = self._subscriber(subscriber_id, State.REQUESTED, State.APPROVED)
-        if subscriber.role is not role:
-            subscriber.role = role
-            self.record(SubscriberRoleChanged(labour_id=self.id, person_id=subscriber_id, role=role), at)
-        return subscriber
-
-    def _subscriber(self, subscriber_id: UUID, *states: State) -> Subscriber:
-        subscriber = next((one for one in self.subscribers if one.id == subscriber_id), None)
+    def _find(self, subscriber_id: UUID, *states: SubscriberState) -> Subscriber:
+        subscriber = next((one for one in self._subscribers if one.id == subscriber_id), None)
         if subscriber is None:
-            raise NotSubscribed(self.id, subscriber_id)
+            raise errors.NotSubscribed(self._labour_id, subscriber_id)
         if subscriber.state not in states:
-            raise NotPossibleNow(self.id, f"This person is {subscriber.state}.")
+            raise errors.NotPossibleNow(self._labour_id, f"Not possible: this subscriber is {subscriber.state}.")
         return subscriber
 
-    def _refuse_twice(self, phone: str, user_id: str | None) -> None:
-        if any(
-            one.is_current and (one.phone == phone or (user_id and one.user_id == user_id)) for one in self.subscribers
-        ):
-            raise AlreadySubscribed(self.id)
+    def _find_current(self, subscriber_id: UUID) -> Subscriber:
+        return self._find(subscriber_id, SubscriberState.REQUESTED, SubscriberState.APPROVED)
+
+    def _refuse_duplicate(self, phone: str, user_id: str | None = None) -> None:
+        current = (one for one in self._subscribers if one.is_current)
+        if any(one.phone == phone or (user_id and one.user_id == user_id) for one in current):
+            raise errors.AlreadySubscribed(self._labour_id)
 
     def _refuse_when_full(self) -> None:
-        if sum(one.state is State.APPROVED for one in self.subscribers) >= ROSTER_LIMIT:
-            raise RosterFull(self.id)
+        if sum(one.state is SubscriberState.APPROVED for one in self._subscribers) >= ROSTER_LIMIT:
+            raise errors.RosterFull(self._labour_id, ROSTER_LIMIT)
 
-    def _added(self, subscriber: Subscriber, at: datetime) -> None:
-        self.roster_version += 1
-        self.record(
-            SubscriberAdded(
-                labour_id=self.id,
-                roster_version=self.roster_version,
-                person_id=subscriber.id,
-                name=subscriber.name,
-                phone=subscriber.phone,
-            ),
-            at,
+    def _added(self, subscriber: Subscriber) -> Change:
+        added = events.SubscriberAdded(
+            labour_id=self._labour_id,
+            roster_version=self._roster_version + 1,
+            person_id=subscriber.id,
+            name=subscriber.name,
+            phone=subscriber.phone,
         )
+        return subscriber, [added]
 
-    def _go(self, subscriber: Subscriber, state: State, at: datetime) -> Subscriber:
-        """Away, from the roster or from asking to be on it; who was neither leaves no trace."""
+    def _end(self, subscriber: Subscriber, state: SubscriberState) -> Change:
+        """Emits no event if the person was neither approved nor requested."""
         before, subscriber.state = subscriber.state, state
-        if before is State.APPROVED:
-            self.roster_version += 1
-            gone = SubscriberRemoved(labour_id=self.id, roster_version=self.roster_version, person_id=subscriber.id)
-            self.record(gone, at)
-        elif before is State.REQUESTED:
-            self.record(SubscriberWithdrawn(labour_id=self.id, person_id=subscriber.id), at)
-        return subscriber
+        labour_id, person_id, version = self._labour_id, subscriber.id, self._roster_version + 1
+        if before is SubscriberState.APPROVED:
+            removed = events.SubscriberRemoved(labour_id=labour_id, roster_version=version, person_id=person_id)
+            return subscriber, [removed]
+        if before is SubscriberState.REQUESTED:
+            return subscriber, [events.SubscriberWithdrawn(labour_id=labour_id, person_id=person_id)]
+        return subscriber, []

@@ -1,20 +1,22 @@
-"""Who is calling: bearer tokens (JWT).
+"""Authentication: bearer tokens (JWT), verified once a request.
 
-Local runs sign their own with a shared secret (`fern token`). Everywhere else tokens are RS256, and their keys come from the
-identity provider's JWKS address. A token says who somebody is (`sub`); what they may do is decided by the labour.
+Locally, tokens are signed with a shared secret (`fern token`). Everywhere else they are RS256, and their keys come from the
+identity provider's JWKS address. A token identifies the caller (`sub`); `labour.application.access` decides what they may do.
 """
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jwt
 from litestar import Request
+from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency
 
 from labour.settings import Settings
 from servicekit.problems import Problem
+
+Connection = ASGIConnection[Any, Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +31,20 @@ class Tokens:
         self._settings = settings
         self._keys = jwt.PyJWKClient(settings.jwks_url, cache_keys=True, timeout=5) if settings.jwks_url else None
 
-    async def caller(self, headers: Mapping[str, str]) -> Caller:
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token:
-            raise _unauthorized("Say who you are: Authorization: Bearer <token>. Locally, `fern token NAME` makes one.")
-        return await self._verify(token.strip())
+    async def authenticate(self, connection: Connection) -> Caller | Problem:
+        """The outcome is kept on the connection: the rate limit and the route both need it, and the token is verified once."""
+        state = connection.scope["state"]
+        if "authentication" not in state:
+            state["authentication"] = await self._authenticate(connection.headers.get("authorization", ""))
+        outcome: Caller | Problem = state["authentication"]
+        return outcome
 
-    async def _verify(self, token: str) -> Caller:
+    async def _authenticate(self, header: str) -> Caller | Problem:
+        scheme, _, token = header.strip().partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            return _unauthorized(
+                "Send a token as `Authorization: Bearer <token>`. Locally, `fern token NAME` issues one."
+            )
         try:
             key, algorithm = await self._key(token)
             claims = jwt.decode(
@@ -47,11 +56,13 @@ class Tokens:
                 options={"require": ["exp", "sub"]},
             )
         except jwt.PyJWKClientConnectionError:
-            raise Problem(503, "unavailable", "The keys for tokens cannot be fetched just now; try again.") from None
+            return Problem(
+                503, "unavailable", "The keys that verify tokens cannot be fetched at the moment. Try again."
+            )
         except jwt.PyJWTError as error:
-            raise _unauthorized(f"This token is not good: {type(error).__name__}.") from None
+            return _unauthorized(f"The token is not valid ({type(error).__name__}). Get a new one.")
         if not claims["sub"]:
-            raise _unauthorized("This token does not say who you are.")
+            return _unauthorized("The token has an empty subject (sub). Get a new one.")
         return Caller(str(claims["sub"])[:200])
 
     async def _key(self, token: str) -> tuple[Any, str]:
@@ -61,7 +72,10 @@ class Tokens:
 
 
 async def provide_caller(request: Request[Any, Any, Any], tokens: NamedDependency[Tokens]) -> Caller:
-    return await tokens.caller(request.headers)
+    outcome = await tokens.authenticate(request)
+    if isinstance(outcome, Problem):
+        raise outcome
+    return outcome
 
 
 def _unauthorized(detail: str) -> Problem:

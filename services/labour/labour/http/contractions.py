@@ -1,27 +1,22 @@
-"""The part of the REST API about contractions, and what they advise."""
+"""REST routes for contractions and the advice that follows from them."""
 
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated
-from uuid import UUID
 
 import msgspec
 from litestar import Controller, Response, delete, get, patch, post, put
-from litestar.di import NamedDependency
-from litestar.params import FromPath, JSONBody
+from litestar.params import JSONBody
 from msgspec import Meta
 
 from labour.application import commands, queries
-from labour.application.command_runner import Once
 from labour.application.views import ContractionView, show
 from labour.domain.advice import Advice
-from labour.http.auth import Caller
-from messaging.unit_of_work import UnitsOfWork
+from labour.http.responses import Id, Read, Run, no_content
 from servicekit.web import Items
 
-When = Annotated[datetime, Meta(tz=True, description="RFC 3339 with an offset; now, if left out")]
+When = Annotated[datetime, Meta(tz=True, description="RFC 3339 with an offset; the current time if left out")]
 Intensity = Annotated[int, Meta(ge=0, le=10)]
-VIEW = partial(show, ContractionView)
+VIEW = show(ContractionView)
 
 
 class StartContraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,12 +24,14 @@ class StartContraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EndContraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The last five finished contractions may change the phase of the labour."""
+
     intensity: Intensity
     ended_at: When | None = None
 
 
 class CorrectContraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is left out stays."""
+    """A field that is left out keeps its value."""
 
     started_at: When | None = None
     ended_at: When | None = None
@@ -45,69 +42,33 @@ class ContractionController(Controller):
     path = "/api/v1/labours/{labour_id:uuid}"
     tags = ("contractions",)
 
-    @post("/contractions", summary="A contraction starts; the first one begins the labour")
-    async def start(
-        self, once: NamedDependency[Once], labour_id: FromPath[UUID], data: JSONBody[StartContraction]
-    ) -> Response[ContractionView]:
-        return await once(
-            lambda labours: commands.start_contraction(labours, labour_id, data.started_at),
-            VIEW,
-            status=201,
-        )
+    @post("/contractions", summary="Start a contraction. The first one begins the labour. Only the mother may.")
+    async def start(self, run: Run, labour_id: Id, data: JSONBody[StartContraction]) -> Response[ContractionView]:
+        return await run(commands.start_contraction, VIEW, labour_id, data.started_at)
 
-    @get("/contractions", summary="All contractions, in the order in which they started")
-    async def list_contractions(
-        self, units_of_work: NamedDependency[UnitsOfWork], caller: NamedDependency[Caller], labour_id: FromPath[UUID]
-    ) -> Items[ContractionView]:
-        async with units_of_work() as uow:
-            return Items(await queries.list_contractions(uow.session, labour_id, caller.id))
+    @get("/contractions", summary="List contractions by start. The mother and birth partners may.")
+    async def list_contractions(self, read: Read, labour_id: Id) -> Items[ContractionView]:
+        return Items(await read(queries.list_contractions, labour_id))
 
-    @put("/contractions/{contraction_id:uuid}/end", summary="A contraction ends; the last five may change the phase")
+    @put("/contractions/{contraction_id:uuid}/end", summary="End a contraction. Only the mother may.")
     async def end(
-        self,
-        once: NamedDependency[Once],
-        labour_id: FromPath[UUID],
-        contraction_id: FromPath[UUID],
-        data: JSONBody[EndContraction],
+        self, run: Run, labour_id: Id, contraction_id: Id, data: JSONBody[EndContraction]
     ) -> Response[ContractionView]:
-        return await once(
-            lambda labours: commands.end_contraction(
-                labours, labour_id, contraction_id, ended_at=data.ended_at, intensity=data.intensity
-            ),
-            VIEW,
-        )
+        return await run(commands.end_contraction, VIEW, labour_id, contraction_id, data.ended_at, data.intensity)
 
-    @patch("/contractions/{contraction_id:uuid}", summary="Correct a contraction")
+    @patch("/contractions/{contraction_id:uuid}", summary="Correct a contraction. Only the mother may.")
     async def correct(
-        self,
-        once: NamedDependency[Once],
-        labour_id: FromPath[UUID],
-        contraction_id: FromPath[UUID],
-        data: JSONBody[CorrectContraction],
+        self, run: Run, labour_id: Id, contraction_id: Id, data: JSONBody[CorrectContraction]
     ) -> Response[ContractionView]:
-        return await once(
-            lambda labours: commands.correct_contraction(
-                labours,
-                labour_id,
-                contraction_id,
-                started_at=data.started_at,
-                ended_at=data.ended_at,
-                intensity=data.intensity,
-            ),
-            VIEW,
-        )
+        changes = (data.started_at, data.ended_at, data.intensity)
+        return await run(commands.correct_contraction, VIEW, labour_id, contraction_id, *changes)
 
-    @delete("/contractions/{contraction_id:uuid}", status_code=204, summary="It was none")
-    async def remove(
-        self, once: NamedDependency[Once], labour_id: FromPath[UUID], contraction_id: FromPath[UUID]
-    ) -> Response[None]:
-        return await once(
-            lambda labours: commands.delete_contraction(labours, labour_id, contraction_id), lambda _: None, status=204
-        )
+    @delete(
+        "/contractions/{contraction_id:uuid}", summary="Delete a contraction recorded by mistake. Only the mother may."
+    )
+    async def remove(self, run: Run, labour_id: Id, contraction_id: Id) -> Response[None]:
+        return await run(commands.delete_contraction, no_content, labour_id, contraction_id)
 
-    @get("/advice", summary="What to do now, and why; the most urgent first")
-    async def advice(
-        self, units_of_work: NamedDependency[UnitsOfWork], caller: NamedDependency[Caller], labour_id: FromPath[UUID]
-    ) -> Items[Advice]:
-        async with units_of_work() as uow:
-            return Items(await queries.get_advice(uow.session, labour_id, caller.id, datetime.now(UTC)))
+    @get("/advice", summary="Get advice with its reasons, most urgent first. The mother and birth partners may.")
+    async def advice(self, read: Read, labour_id: Id) -> Items[Advice]:
+        return Items(await read(queries.get_advice, labour_id, datetime.now(UTC)))

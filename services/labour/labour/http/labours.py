@@ -1,4 +1,4 @@
-"""The REST API for a labour itself: planning, its course, its updates, and who was told."""
+"""REST routes for a labour: its course, its updates, and the delivery status of its messages."""
 
 from typing import Annotated
 from uuid import UUID
@@ -6,19 +6,18 @@ from uuid import UUID
 import msgspec
 from litestar import Controller, Response, delete, get, post, put
 from litestar.di import NamedDependency
-from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+from litestar.params import FromQuery, JSONBody, QueryParameter
 from msgspec import Meta
 
 from labour.application import commands, queries, told
-from labour.application.command_runner import Once, etag
 from labour.application.told import ToldRow, ToldView
 from labour.application.views import LabourPage, LabourView, SubscribedLabourView, UpdateView, show
-from labour.domain.labour import UpdateKind
-from labour.http.auth import Caller
+from labour.domain.update import UpdateKind
+from labour.http.responses import Id, Read, Run, etag, no_content
 from messaging.unit_of_work import UnitsOfWork
 from servicekit.web import Items
 
-# At least one character that can be seen, and none that cannot.
+# At least one visible character, and no control character.
 VISIBLE = r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$"
 PersonName = Annotated[str, Meta(min_length=1, max_length=100, pattern=VISIBLE, examples=["Ada"])]
 
@@ -29,101 +28,75 @@ class PlanLabour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CompleteLabour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    notes: Annotated[str, Meta(max_length=1000, description="The mother's own; nobody else sees them")] | None = None
+    notes: Annotated[str, Meta(max_length=1000, description="Shown to the mother only")] | None = None
 
 
 class PostUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An announcement is sent to all subscribers; a status is shown to them; a private note is shown to the mother only."""
+
     kind: UpdateKind
     text: Annotated[str, Meta(min_length=1, max_length=280, pattern=VISIBLE, examples=["Nearly there!"])]
 
 
 class LabourController(Controller):
-    """Whatever changes something takes an `Idempotency-Key`, and then has its effect once however often it is sent; and
-    `If-Match` with the ETag of the labour, and then has it only if nobody else changed the labour meanwhile.
+    """Every request that changes something takes two headers. With `Idempotency-Key` it has its effect once, however often it
+    is sent. With `If-Match` and the ETag of the labour it has its effect only if the labour has not changed since.
     """
 
     path = "/api/v1/labours"
     tags = ("labours",)
 
-    @post(summary="Plan a labour; it is the caller's own. Anybody may")
-    async def plan(self, once: NamedDependency[Once], data: JSONBody[PlanLabour]) -> Response[LabourView]:
-        return await once(
-            lambda labours: commands.plan_labour(
-                labours, mother_name=data.mother_name.strip(), first_labour=data.first_labour
-            ),
-            LabourView.of,
-            status=201,
-            location=lambda labour: f"/api/v1/labours/{labour.id}",
-        )
+    @post(summary="Plan a labour. Any caller may, and becomes its mother.")
+    async def plan(self, run: Run, data: JSONBody[PlanLabour]) -> Response[LabourView]:
+        name = data.mother_name.strip()
+        return await run(commands.plan_labour, LabourView.of, mother_name=name, first_labour=data.first_labour)
 
-    @get(summary="The caller's own labours, newest first")
+    @get(summary="List the caller's own labours, newest first.")
     async def list_labours(
-        self,
-        units_of_work: NamedDependency[UnitsOfWork],
-        caller: NamedDependency[Caller],
-        limit: Annotated[int, QueryParameter(ge=1, le=100)] = 20,
-        after: FromQuery[UUID | None] = None,
+        self, read: Read, limit: Annotated[int, QueryParameter(ge=1, le=100)] = 20, after: FromQuery[UUID | None] = None
     ) -> LabourPage:
-        async with units_of_work() as uow:
-            return await queries.list_labours(uow.session, caller.id, limit=limit, after=after)
+        return await read(queries.list_labours, limit=limit, after=after)
 
-    @get("/{labour_id:uuid}", summary="One labour: all of it for the mother, how it goes for those who are told")
-    async def get_labour(
-        self, units_of_work: NamedDependency[UnitsOfWork], caller: NamedDependency[Caller], labour_id: FromPath[UUID]
-    ) -> Response[LabourView | SubscribedLabourView]:
-        async with units_of_work() as uow:
-            labour = await queries.get_labour(uow.session, labour_id, caller.id)
+    @get("/{labour_id:uuid}", summary="Get a labour: everything for the mother, its course for approved subscribers.")
+    async def get_labour(self, read: Read, labour_id: Id) -> Response[LabourView | SubscribedLabourView]:
+        labour = await read(queries.get_labour, labour_id)
         return Response(labour, headers={"ETag": etag(labour.version)})
 
-    @put("/{labour_id:uuid}/begin", summary="It has begun: everyone approved is told. The mother may")
-    async def begin(self, once: NamedDependency[Once], labour_id: FromPath[UUID]) -> Response[LabourView]:
-        return await once(lambda labours: commands.begin_labour(labours, labour_id), LabourView.of)
+    @put("/{labour_id:uuid}/begin", summary="Begin a labour and notify its subscribers. Only the mother may.")
+    async def begin(self, run: Run, labour_id: Id) -> Response[LabourView]:
+        return await run(commands.begin_labour, LabourView.of, labour_id)
 
-    @put("/{labour_id:uuid}/pushing", summary="The mother is pushing. She may say so")
-    async def push(self, once: NamedDependency[Once], labour_id: FromPath[UUID]) -> Response[LabourView]:
-        return await once(lambda labours: commands.push(labours, labour_id), LabourView.of)
+    @put("/{labour_id:uuid}/pushing", summary="Record the pushing phase. Only the mother may.")
+    async def push(self, run: Run, labour_id: Id) -> Response[LabourView]:
+        return await run(commands.push, LabourView.of, labour_id)
 
-    @put("/{labour_id:uuid}/complete", summary="The baby is here: everyone approved is told. The mother may")
+    @put("/{labour_id:uuid}/complete", summary="Complete a labour and notify its subscribers. Only the mother may.")
     async def complete(
-        self, once: NamedDependency[Once], labour_id: FromPath[UUID], data: JSONBody[CompleteLabour | None] = None
+        self, run: Run, labour_id: Id, data: JSONBody[CompleteLabour | None] = None
     ) -> Response[LabourView]:
-        notes = data.notes if data else None
-        return await once(lambda labours: commands.complete_labour(labours, labour_id, notes), LabourView.of)
+        return await run(commands.complete_labour, LabourView.of, labour_id, data.notes if data else None)
 
-    @post("/{labour_id:uuid}/updates", summary="Say something: to everyone, to those who look, or to oneself")
-    async def post_update(
-        self, once: NamedDependency[Once], labour_id: FromPath[UUID], data: JSONBody[PostUpdate]
-    ) -> Response[UpdateView]:
-        return await once(
-            lambda labours: commands.post_update(labours, labour_id, kind=data.kind, text=data.text.strip()),
-            lambda update: show(UpdateView, update),
-            status=201,
-        )
+    @post("/{labour_id:uuid}/updates", summary="Post an announcement, a status or a note. Only the mother may.")
+    async def post_update(self, run: Run, labour_id: Id, data: JSONBody[PostUpdate]) -> Response[UpdateView]:
+        return await run(commands.post_update, show(UpdateView), labour_id, kind=data.kind, text=data.text.strip())
 
-    @get("/{labour_id:uuid}/updates", summary="What was said, newest first; private notes for the mother alone")
-    async def list_updates(
-        self, units_of_work: NamedDependency[UnitsOfWork], caller: NamedDependency[Caller], labour_id: FromPath[UUID]
-    ) -> Items[UpdateView]:
-        async with units_of_work() as uow:
-            return Items(await queries.list_updates(uow.session, labour_id, caller.id))
+    @get("/{labour_id:uuid}/updates", summary="List updates, newest first. Private notes are for the mother only.")
+    async def list_updates(self, read: Read, labour_id: Id) -> Items[UpdateView]:
+        return Items(await read(queries.list_updates, labour_id))
 
-    @delete("/{labour_id:uuid}/updates/{update_id:uuid}", status_code=204, summary="Unsay it, if nobody was told")
-    async def take_update_back(
-        self, once: NamedDependency[Once], labour_id: FromPath[UUID], update_id: FromPath[UUID]
-    ) -> Response[None]:
-        return await once(
-            lambda labours: commands.take_update_back(labours, labour_id, update_id), lambda _: None, status=204
-        )
+    @delete(
+        "/{labour_id:uuid}/updates/{update_id:uuid}",
+        summary="Delete an update. Announcements cannot be deleted: they were already sent. Only the mother may.",
+    )
+    async def delete_update(self, run: Run, labour_id: Id, update_id: Id) -> Response[None]:
+        return await run(commands.delete_update, no_content, labour_id, update_id)
 
-    @get("/{labour_id:uuid}/told", summary="Who was told what, for the mother")
-    async def list_told(
-        self, units_of_work: NamedDependency[UnitsOfWork], caller: NamedDependency[Caller], labour_id: FromPath[UUID]
-    ) -> Items[ToldView]:
-        async with units_of_work() as uow:
-            return Items(await told.list_told(uow.session, labour_id, caller.id))
+    @get("/{labour_id:uuid}/told", summary="List the messages about a labour and their status. Only the mother may.")
+    async def list_told(self, read: Read, labour_id: Id) -> Items[ToldView]:
+        return Items(await read(told.list_told, labour_id))
 
 
-@get("/operations/told", summary="What the service knows of the messages about a labour", tags=["operations"])
+@get("/operations/told", summary="List the messages about a labour and their status, by id.", tags=["operations"])
 async def show_told(units_of_work: NamedDependency[UnitsOfWork], labour_id: FromQuery[UUID]) -> Items[ToldRow]:
     async with units_of_work() as uow:
-        return Items(await told.rows(uow.session, labour_id))
+        return Items(await told.list_rows(uow.session, labour_id))

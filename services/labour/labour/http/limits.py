@@ -1,42 +1,38 @@
-"""Who is asking, and how many changes they may ask for in a minute. Reading is free."""
+"""The rate limit: how many changes one caller may request in a minute. Reads are not limited."""
 
 import math
-from typing import Any
 
-from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Guard
 
-from labour.http.auth import Tokens
+from labour.http.auth import Caller, Connection, Tokens
 from servicekit.problems import Problem
 from servicekit.rate_limit import RateLimit
 
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
-Asking = ASGIConnection[Any, Any, Any, Any]
 
-
-async def who(asking: Asking, tokens: Tokens) -> str:
-    """Whose requests are counted together: one caller's; or, of those who do not say who they are, one address's."""
-    try:
-        return f"caller:{(await tokens.caller(asking.headers)).id}"
-    except Problem:
-        return f"address:{asking.client.host if asking.client else 'unknown'}"
+async def counted_as(connection: Connection, tokens: Tokens) -> str:
+    """One count for each caller; requests without a valid token are counted by address."""
+    outcome = await tokens.authenticate(connection)
+    if isinstance(outcome, Caller):
+        return f"caller:{outcome.id}"
+    return f"address:{connection.client.host if connection.client else 'unknown'}"
 
 
 def limit_changes(limit: RateLimit, tokens: Tokens) -> Guard:
-    """A guard runs before the body is read: refusing is cheap."""
+    """A guard runs before the body is read, so a refused request costs little."""
 
-    async def guard(asking: Asking, _: BaseRouteHandler) -> None:
-        if asking.scope.get("method") not in UNSAFE:
+    async def guard(connection: Connection, _: BaseRouteHandler) -> None:
+        if connection.scope.get("method") not in UNSAFE:
             return
-        used = await limit.use(await who(asking, tokens))
+        used = await limit.use(await counted_as(connection, tokens))
         if not used.allowed:
             wait = max(1, math.ceil(used.ends_in.total_seconds()))
             raise Problem(
                 429,
                 "rate-limited",
-                f"You have changed too much in too short a time; try again in {wait} s.",
+                f"You have sent too many changes within a minute. Try again in {wait} s.",
                 {
                     "Retry-After": str(wait),
                     "RateLimit-Limit": str(limit.limit),

@@ -1,10 +1,10 @@
-"""A labour as it happens, for a page that follows it: server-sent events.
+"""Live updates of a labour: server-sent events.
 
-Events: `labour` with the labour as it is now, first of all and whenever it has changed; `told` with who was told what, whenever
-that has changed. The id of each is the version of the labour. What is sent is the state, not the steps to it: a client that is
-slow, or was away, misses nothing but what is no longer true.
+A stream sends `labour` with the current labour, first and after each change; and `told` with the delivery status of all
+messages, after each change of one. The id of each event is the version of the labour. Events carry the whole state, so a slow
+or reconnecting client misses intermediate states only.
 
-However many streams are open, a process listens on one connection and looks with one statement for all of them.
+All open streams of a process share one listening connection and one query for changes.
 """
 
 import asyncio
@@ -17,29 +17,30 @@ from uuid import UUID
 import msgspec
 from litestar import Controller, get
 from litestar.di import NamedDependency
-from litestar.params import FromPath
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
 from structlog import get_logger
 
 from labour.application import queries, told
+from labour.application.access import Action, authorize
 from labour.application.told import RANKS, ToldView
 from labour.application.views import LabourView, SubscribedLabourView
-from labour.http.auth import Caller
-from labour.storage import NoSuchLabour
+from labour.domain.errors import NoSuchLabour
+from labour.http.responses import Id, Read, RunQuery
 from messaging.backoff import wait, wait_for_any
 from messaging.database import is_transient
 from messaging.unit_of_work import UnitsOfWork
 
 log = get_logger()
 
-HEARTBEAT_SECONDS = 15.0  # below the patience of proxies, which end what is silent for a minute
-POLL_SECONDS = 3.0  # for hints that were lost
-REST_SECONDS = 0.05  # between two looks, however many hints arrive
+HEARTBEAT_SECONDS = 15.0  # proxies close a connection that is silent for a minute
+POLL_SECONDS = 3.0  # the safety net for lost wake-ups
+REST_SECONDS = 0.05  # the shortest time between two queries, however many wake-ups arrive
 
 
 class Mark(NamedTuple):
-    """What a stream has sent. News of a message only move forward, so the sum of their ranks grows with each of them."""
+    """What a stream has sent. The status of a message only moves to a higher rank, so the sum of ranks grows with each change."""
 
     version: int
     told: int
@@ -53,7 +54,7 @@ _MARKS = text("""
 
 @dataclass(eq=False, slots=True)
 class Watch:
-    """One open stream. `changed` is set when there may be more than what was `seen`, or when it is time to end."""
+    """One open stream. `changed` is set when there may be a newer state than `seen`, or when the process stops."""
 
     labour_id: UUID
     seen: Mark
@@ -61,7 +62,7 @@ class Watch:
 
 
 class Changes:
-    """Looks for changes on behalf of all the streams of a process: after a hint, and every `POLL_SECONDS`."""
+    """Queries for changes for all streams of a process: after a wake-up, and every `POLL_SECONDS`."""
 
     def __init__(self, units_of_work: UnitsOfWork) -> None:
         self._units_of_work = units_of_work
@@ -76,21 +77,21 @@ class Changes:
     def watch(self, labour_id: UUID, seen: Mark) -> Iterator[Watch]:
         watch = Watch(labour_id, seen)
         self._watches.add(watch)
-        self.hint()  # something may have happened since it was seen
+        self.hint()  # the labour may have changed since it was read
         try:
             yield watch
         finally:
             self._watches.discard(watch)
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until `stopping`; then every stream ends, so that a stop need not wait for those who only listen."""
+        """Runs until `stopping` is set; then every stream ends, so that a stop does not wait for open streams."""
         while not stopping.is_set():
             await wait_for_any(self._hinted, stopping, seconds=POLL_SECONDS)
             self._hinted.clear()
             try:
                 await self._look()
-            except Exception as error:  # streams stay open and look again: they must not end with one bad moment
-                log.warning("could not look for changes", error=type(error).__name__, retry_in=POLL_SECONDS)
+            except Exception as error:  # a failed query must not end the streams; the next one tries again
+                log.warning("query for changes failed", error=type(error).__name__, retry_in=POLL_SECONDS)
             await wait(stopping, REST_SECONDS)
         self.ended = True
         for watch in self._watches:
@@ -108,49 +109,41 @@ class Changes:
 
 
 class Picture(NamedTuple):
-    """As one reader may see it. What is `told` is for the mother, and tells everybody's stream that something changed."""
+    """The labour as one reader may see it. Only the mother is shown `told`; it is part of the mark of every stream."""
 
     labour: LabourView | SubscribedLabourView
     told: list[ToldView]
+    shows_told: bool
 
     @property
     def mark(self) -> Mark:
-        return Mark(self.labour.version, sum(RANKS[one.news] for one in self.told))
-
-    @property
-    def is_the_mothers(self) -> bool:
-        return isinstance(self.labour, LabourView)
+        return Mark(self.labour.version, sum(RANKS[one.status] for one in self.told))
 
 
-async def _look_at(units_of_work: UnitsOfWork, labour_id: UUID, caller: Caller) -> Picture:
-    async with units_of_work() as uow:
-        labour = await queries.get_labour(uow.session, labour_id, caller.id)
-        return Picture(labour, await told.told_about(uow.session, labour_id))
+async def _look_at(session: AsyncSession, caller: str, labour_id: UUID) -> Picture:
+    relation = await authorize(session, caller, labour_id, Action.READ)
+    labour = await queries.labour_as_seen_by(relation, session, labour_id)
+    return Picture(labour, await told.told_about(session, labour_id), shows_told=relation.may(Action.MANAGE))
 
 
 class LiveController(Controller):
     path = "/api/v1/labours/{labour_id:uuid}/events"
     tags = ("labours",)
 
-    @get(summary="Follow a labour: server-sent events", media_type="text/event-stream")
-    async def follow(
-        self,
-        units_of_work: NamedDependency[UnitsOfWork],
-        changes: NamedDependency[Changes],
-        caller: NamedDependency[Caller],
-        labour_id: FromPath[UUID],
-    ) -> ServerSentEvent:
-        first = await _look_at(units_of_work, labour_id, caller)  # before the answer begins: it may be a problem
-        return ServerSentEvent(_events(units_of_work, changes, caller, first), headers={"Cache-Control": "no-store"})
+    @get(
+        summary="Follow a labour as server-sent events. The mother and approved subscribers may.",
+        media_type="text/event-stream",
+    )
+    async def follow(self, read: Read, changes: NamedDependency[Changes], labour_id: Id) -> ServerSentEvent:
+        first = await read(_look_at, labour_id)  # before the response begins, because it may be a problem
+        return ServerSentEvent(_events(read, changes, first), headers={"Cache-Control": "no-store"})
 
 
-async def _events(
-    units_of_work: UnitsOfWork, changes: Changes, caller: Caller, first: Picture
-) -> AsyncIterator[ServerSentEventMessage]:
-    """Holds no connection to the database while it waits for a change or for a slow client."""
+async def _events(read: RunQuery, changes: Changes, first: Picture) -> AsyncIterator[ServerSentEventMessage]:
+    """Holds no database connection while it waits for a change or for a slow client."""
     with changes.watch(first.labour.id, first.mark) as watch:
         yield _event("labour", first, first.labour)
-        if first.told and first.is_the_mothers:
+        if first.told and first.shows_told:
             yield _event("told", first, first.told)
         while not changes.ended:
             if not await wait(watch.changed, HEARTBEAT_SECONDS):
@@ -158,17 +151,17 @@ async def _events(
                 continue
             watch.changed.clear()
             try:
-                now = await _look_at(units_of_work, watch.labour_id, caller)
+                now = await read(_look_at, watch.labour_id)
             except NoSuchLabour:
-                return  # not for this reader any more
+                return  # the reader is no longer a subscriber
             except Exception as error:
                 if not is_transient(error):
                     raise
-                continue  # nothing was seen, so the next look that succeeds sets `changed` again
+                continue  # `seen` is unchanged, so the next successful look of `Changes` sets `changed` again
             before, watch.seen = watch.seen, now.mark
             if now.mark.version != before.version:
                 yield _event("labour", now, now.labour)
-            if now.mark.told != before.told and now.is_the_mothers:
+            if now.mark.told != before.told and now.shows_told:
                 yield _event("told", now, now.told)
 
 

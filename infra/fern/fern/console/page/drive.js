@@ -12,7 +12,7 @@ for (const [verb, node] of verbs) {
     node.addEventListener("submit", async (event) => {
       event.preventDefault();
       await run(Object.fromEntries(new FormData(node)));
-      if (verb === "subscribe") node.querySelector("[name=name]").value = ""; // the next name is proposed with the next news
+      if (verb === "subscribe") node.querySelector("[name=name]").value = ""; // the next name is proposed with the next draw
     });
   } else {
     node.addEventListener("click", () => run({}));
@@ -27,7 +27,7 @@ export function drawStory({ ok, why, data }) {
   text(byId("phase"), data ? PHASES[data.phase] ?? data.phase : "plan one");
   text(byId("told"), ok ? latest(told, people) : `${why}; this is how it was`);
   each(byId("people"), people, (one) => one.id, (one) => el("li", { class: "chip" }, one.name, el("small")),
-    (chip, one) => text(chip.lastElementChild, toldWords(told.filter((news) => news.person_id === one.id))));
+    (chip, one) => text(chip.lastElementChild, toldWords(told.filter((message) => message.person_id === one.id))));
   text(verbs.get("contraction"), data?.contractions.some((one) => !one.ended_at) ? "End the contraction" : "Start a contraction");
   const next = !data || data.phase === "complete" ? "plan" : !people.length ? "subscribe" : data.phase === "planned" ? "begin" : "complete";
   for (const [verb, node] of verbs) (node.querySelector("button") ?? node).classList.toggle("next", verb === next);
@@ -39,14 +39,14 @@ function latest(told, people) {
   if (!people.length) return "nobody is on the list";
   if (!told.length) return `${count(people.length, "person", "people")} on the list`;
   const event = told.at(-1).event_type;
-  const reached = new Set(told.filter((news) => news.event_type === event && news.news !== "failed").map((news) => news.person_id));
+  const reached = new Set(told.filter((one) => one.event_type === event && one.status !== "failed").map((one) => one.person_id));
   return `${event}: ${reached.size} of ${people.length} told`;
 }
 
-function toldWords(news) {
-  const failed = news.filter((one) => one.news === "failed").length;
-  if (!news.length) return "";
-  return failed ? `${news.length - failed} told, ${failed} failed` : `told ${news.length === 1 ? "once" : `${news.length} times`}`;
+function toldWords(messages) {
+  const failed = messages.filter((one) => one.status === "failed").length;
+  if (!messages.length) return "";
+  return failed ? `${messages.length - failed} told, ${failed} failed` : `told ${messages.length === 1 ? "once" : `${messages.length} times`}`;
 }
 
 // Somebody who is not on the list yet, with a number kept free for fiction. Never while somebody is typing.

@@ -20,7 +20,7 @@ const TILES = {
   back: [
     { name: "Notification outbox", lead: "committed with the ledger", parts: ["notification"], see: ({ notification }) => outbox(notification.outbox),
       processes: { "notification-relay": "publishes" } },
-    { name: "Topics", lead: "news of messages", parts: ["bus"], see: ({ bus }) => topics(bus, "labour"),
+    { name: "Topics", lead: "message status", parts: ["bus"], see: ({ bus }) => topics(bus, "labour"),
       processes: { "labour-consumer": "claims" } },
     { name: "Who was told", lead: "what the mother sees", parts: ["labour"], see: ({ labour }) => claims(labour.claims), processes: {} },
     { name: "Underneath", lead: "holds every row; shows this page", parts: [], see: () => null,

@@ -1,0 +1,89 @@
+"""Authorisation: what the caller is to a labour, and what that allows. Every command and query about a labour asks here.
+
+To a stranger a labour does not exist, so that guessing ids reveals nothing. A person is a stranger until the mother approves
+them, and again after they leave or are removed or blocked.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from uuid import UUID
+
+from sqlalchemy import and_, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from labour.domain.errors import NoSuchLabour, NotYours, VersionChanged
+from labour.domain.labour import Labour
+from labour.domain.subscriber import Role, SubscriberState
+from labour.storage import Labours, labour_table, subscriber_table
+from messaging.unit_of_work import UnitOfWork
+
+
+class Action(Enum):
+    READ = "read the labour and its updates"
+    READ_CONTRACTIONS = "read contractions and advice"
+    MANAGE = "change the labour, and read what only the mother may read"
+
+
+class Relation(Enum):
+    MOTHER = "mother"
+    BIRTH_PARTNER = "birth-partner"
+    SUBSCRIBER = "subscriber"
+    STRANGER = "stranger"
+
+    def may(self, action: Action) -> bool:
+        return action in _ALLOWED[self]
+
+
+_ALLOWED: dict[Relation, tuple[Action, ...]] = {
+    Relation.MOTHER: tuple(Action),
+    Relation.BIRTH_PARTNER: (Action.READ, Action.READ_CONTRACTIONS),
+    Relation.SUBSCRIBER: (Action.READ,),
+    Relation.STRANGER: (),
+}
+
+
+async def authorize(session: AsyncSession, caller: str, labour_id: UUID, action: Action) -> Relation:
+    """Raises `NoSuchLabour` for a stranger, and `NotYours` if the caller may see the labour but not do this."""
+    relation = await _relation(session, caller, labour_id)
+    if relation is Relation.STRANGER:
+        raise NoSuchLabour(labour_id)
+    if not relation.may(action):
+        raise NotYours(labour_id)
+    return relation
+
+
+async def _relation(session: AsyncSession, caller: str, labour_id: UUID) -> Relation:
+    """A labour that does not exist has only strangers."""
+    own_row = and_(
+        subscriber_table.c.labour_id == labour_table.c.id,
+        subscriber_table.c.user_id == caller,
+        subscriber_table.c.state == SubscriberState.APPROVED,
+    )
+    statement = select(labour_table.c.mother_id, subscriber_table.c.role).outerjoin(subscriber_table, own_row)
+    row = (await session.execute(statement.where(labour_table.c.id == labour_id))).first()
+    if row is not None and row.mother_id == caller:
+        return Relation.MOTHER
+    if row is None or row.role is None:
+        return Relation.STRANGER
+    return Relation.BIRTH_PARTNER if row.role is Role.BIRTH_PARTNER else Relation.SUBSCRIBER
+
+
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """What every command gets. `seen` is the version of the labour that the caller has read (If-Match), if they named one."""
+
+    uow: UnitOfWork
+    caller: str
+    seen: int | None = None
+
+    @property
+    def labours(self) -> Labours:
+        return Labours(self.uow)
+
+    async def labour(self, labour_id: UUID) -> Labour:
+        """The labour, to be changed. Only the mother may. Raises `VersionChanged` if it is not in the version seen."""
+        await authorize(self.uow.session, self.caller, labour_id, Action.MANAGE)
+        labour = await self.labours.get(labour_id)
+        if self.seen is not None and labour.version != self.seen:
+            raise VersionChanged(labour_id)
+        return labour

@@ -1,0 +1,25 @@
+"""Invites. The holder of an invite's token may request a subscription to its labour."""
+
+import hashlib
+from datetime import datetime
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+
+class Invite:
+    """Only a digest of the token is stored, so an invite cannot be used by reading the database."""
+
+    def __init__(self, *, token: str, expires_at: datetime, at: datetime) -> None:
+        self.id: UUID = uuid7()
+        self.token_hash = hash_token(token)
+        self.created_at, self.expires_at = at, expires_at
+        self.revoked_at: datetime | None = None
+
+    def admits(self, token: str, now: datetime) -> bool:
+        return self.token_hash == hash_token(token) and self.revoked_at is None and now < self.expires_at
+
+
+def hash_token(token: str) -> bytes:
+    """Tokens are long and random, so a plain digest is enough."""
+    return hashlib.sha256(token.encode()).digest()

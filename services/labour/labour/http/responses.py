@@ -1,0 +1,119 @@
+"""From a request to a command or query, and from its result to the HTTP response: idempotency key, If-Match, ETag, Location."""
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from uuid import UUID
+
+import msgspec
+from litestar import Request, Response
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from labour.application.access import CommandContext
+from labour.application.command_runner import CommandRunner
+from labour.domain.labour import Labour
+from labour.http.auth import Caller
+from messaging.unit_of_work import UnitsOfWork
+from servicekit.idempotency import Answer, Key
+from servicekit.problems import Problem
+
+_ETAG = re.compile(r'^"v(\d{1,9})"$')
+_KEY = re.compile(r'^"?([\x21\x23-\x7e]{1,255})"?$')
+
+P = ParamSpec("P")
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+class RunCommand:
+    """`await run(command, view, …)` runs `command(context, …)` and responds with the view of its result.
+
+    The status is the one that the route declares.
+    """
+
+    def __init__(self, runner: CommandRunner, status: int) -> None:
+        self._runner, self._status = runner, status
+
+    async def __call__(
+        self,
+        command: Callable[Concatenate[CommandContext, P], Awaitable[T]],
+        view: Callable[[T], V],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Response[V]:
+        def answer(result: T) -> Answer:
+            body = b"" if self._status == 204 else msgspec.json.encode(view(result))
+            return Answer(self._status, _headers(result, self._status), body)
+
+        outcome = await self._runner.run(lambda context: command(context, *args, **kwargs), answer)
+        stored, replayed = outcome.answer, {"Idempotency-Replayed": "true"} if outcome.replayed else {}
+        headers = {**stored.headers, **replayed}
+        response: Response[Any] = Response(
+            stored.body, status_code=stored.status, headers=headers, media_type="application/json"
+        )
+        return response
+
+
+class RunQuery:
+    """`await read(question, …)` returns `question(session, caller, …)`, in a unit of work of its own."""
+
+    def __init__(self, units_of_work: NamedDependency[UnitsOfWork], caller: NamedDependency[Caller]) -> None:
+        self._units_of_work, self._caller = units_of_work, caller
+
+    async def __call__(
+        self, question: Callable[Concatenate[AsyncSession, str, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        async with self._units_of_work() as uow:
+            return await question(uow.session, self._caller.id, *args, **kwargs)
+
+
+Run = NamedDependency[RunCommand]
+Read = NamedDependency[RunQuery]
+Id = FromPath[UUID]
+
+
+async def provide_run_command(
+    request: Request[Any, Any, Any], units_of_work: NamedDependency[UnitsOfWork], caller: NamedDependency[Caller]
+) -> RunCommand:
+    runner = CommandRunner(units_of_work, caller.id, await _key(request, caller), _seen(request))
+    return RunCommand(runner, request.route_handler.status_code)
+
+
+def no_content(_: object) -> None:
+    """The view of a command that returns nothing."""
+
+
+def etag(version: int) -> str:
+    return f'"v{version}"'
+
+
+def _headers(result: object, status: int) -> dict[str, str]:
+    if not isinstance(result, Labour):
+        return {}
+    created = {"Location": f"/api/v1/labours/{result.id}"} if status == 201 else {}
+    return {"ETag": etag(result.version), **created}
+
+
+async def _key(request: Request[Any, Any, Any], caller: Caller) -> Key | None:
+    header = request.headers.get("idempotency-key")
+    if header is None:
+        return None
+    match = _KEY.match(header)
+    if match is None:
+        raise Problem(
+            400, "bad-idempotency-key", "Idempotency-Key takes 1 to 255 visible characters, such as a UUID in quotes."
+        )
+    identity = f"{request.method} {request.url.path}\n".encode() + await request.body()
+    return Key(caller.id, match[1], identity)
+
+
+def _seen(request: Request[Any, Any, Any]) -> int | None:
+    header = request.headers.get("if-match", "*").strip()
+    if header == "*":
+        return None
+    match = _ETAG.match(header)
+    if match is None:
+        raise Problem(400, "bad-if-match", "If-Match takes the ETag of a labour as the API returned it, or *.")
+    return int(match[1])
