@@ -15,6 +15,7 @@ from uuid_utils.compat import uuid7
 
 from contracts.events import Event, NotificationDelivered, NotificationFailed, NotificationSent
 from contracts.registry import EVENTS, decode
+from e2e.support.crash import crash_at
 from labour import storage
 from labour.application import commands, told
 from labour.domain.phone import NotAPhoneNumber, to_e164
@@ -73,10 +74,6 @@ async def test_who_was_told_is_shown_to_the_mother_with_names(
     assert_problem(await labour_client.get(f"/api/v1/labours/{uuid4()}/told"), 404, "no-such-labour")
 
 
-class Crash(BaseException):
-    pass
-
-
 @pytest.mark.parametrize(
     "point", ["uow.after_write_before_events", "uow.before_commit", "uow.after_commit_before_wakeup"]
 )
@@ -86,16 +83,9 @@ async def test_an_event_exists_if_and_only_if_the_change_committed(
     async with labour_units() as uow:
         labour = await commands.plan_labour(storage.Labours(uow, "ada"), mother_name="Ada")
 
-    async def crash() -> None:
-        raise Crash
-
-    POINTS[point].arm(crash)
-    try:
-        with pytest.raises(Crash):
-            async with labour_units() as uow:
-                await commands.complete_labour(storage.Labours(uow, "ada"), labour.id)
-    finally:
-        POINTS[point].disarm()
+    with crash_at(POINTS[point]):
+        async with labour_units() as uow:
+            await commands.complete_labour(storage.Labours(uow, "ada"), labour.id)
 
     async with labour_engine.connect() as connection:
         phase = (await connection.execute(text("SELECT phase FROM labour"))).scalar_one()

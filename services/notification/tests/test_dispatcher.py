@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
+from e2e.support.crash import crash_at
 from fern.runtime.postgres import TemporaryServer
 from messaging.database import connect_raw
 from notification.delivery import dispatcher, ledger
@@ -67,14 +68,7 @@ async def test_the_news_is_committed_with_the_step_it_tells(office: PostOffice) 
 async def test_a_step_that_is_not_committed_tells_nothing(office: PostOffice) -> None:
     one = await office.post_one()
 
-    class PowerCut(BaseException):
-        pass
-
-    async def cut() -> None:
-        raise PowerCut
-
-    dispatcher.AFTER_RECORD.arm(cut)
-    with pytest.raises(PowerCut):
+    with crash_at(dispatcher.AFTER_RECORD):
         await office.dispatcher().run_once()
 
     assert await office.state(one.id) == "SENDING"

@@ -20,6 +20,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from e2e.support.crash import SimulatedCrash
 from fern.runtime.postgres import TemporaryServer
 from messaging.database import create_engine
 from messaging.faults import POINTS
@@ -35,10 +36,6 @@ FAULTS = sorted(name for name in KINDS if not name.startswith("callbacks-") and 
 
 # Seconds. Nothing here decides whether a test passes as long as a message is hidden for less than the quarantine.
 TIMEOUT, LEASE, HIDDEN, QUARANTINE = 0.5, 1.2, 0.2, 1.5
-
-
-class Crash(BaseException):
-    """Not an Exception: no code may handle the end of its own process."""
 
 
 @dataclass(eq=False)
@@ -61,7 +58,7 @@ def armed() -> Iterator[None]:
             if life.crash_at == name:
                 life.ended.set()
             if life.ended.is_set():
-                raise Crash
+                raise SimulatedCrash
 
         POINTS[name].arm(crash)
     yield
