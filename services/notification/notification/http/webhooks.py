@@ -1,4 +1,4 @@
-"""The provider's webhooks: how far a message got, and what people answer. Signed, or they change nothing."""
+"""The provider's webhooks: delivery statuses and replies. A request without a valid signature changes nothing."""
 
 from typing import Any
 from uuid import UUID
@@ -21,7 +21,7 @@ class TwilioController(Controller):
     path = "/webhooks/twilio"
     tags = ("webhooks",)
 
-    @post("/status", status_code=204, summary="How far a message got")
+    @post("/status", status_code=204, summary="Record the delivery status of a message. Only Twilio may.")
     async def status(
         self,
         request: Request[Any, Any, Any],
@@ -41,9 +41,16 @@ class TwilioController(Controller):
                 code=int(code) if code.isdigit() else None,
                 attempt=attempt,
             )
-        log.info("status callback", notification_id=str(nid), status=form.get("MessageStatus"), changed=changed)
+        log.info(
+            "status callback received", notification_id=str(nid), status=form.get("MessageStatus"), changed=changed
+        )
 
-    @post("/inbound", status_code=200, summary="Somebody answered; STOP and START are heeded", media_type="text/xml")
+    @post(
+        "/inbound",
+        status_code=200,
+        summary="Record a reply: STOP opts out, START opts in. Only Twilio may.",
+        media_type="text/xml",
+    )
     async def inbound(
         self,
         request: Request[Any, Any, Any],
@@ -63,6 +70,6 @@ async def _signed_form(request: Request[Any, Any, Any], settings: Settings) -> d
     signature = request.headers.get("x-twilio-signature", "")
     if not RequestValidator(settings.twilio_auth_token).validate(url, form, signature):
         raise Problem(
-            403, "bad-signature", "The signature does not fit this request; is PUBLIC_URL what the provider calls?"
+            403, "bad-signature", "The signature does not fit this request; check that Twilio calls PUBLIC_URL."
         )
     return form
