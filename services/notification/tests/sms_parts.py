@@ -1,4 +1,4 @@
-"""What the tests of sending are made of: a ledger in a real database, the real client, and the sandbox as the provider."""
+"""Parts of the tests of delivery: a ledger in a real database, the real client, and the sandbox as the provider."""
 
 import asyncio
 import json
@@ -22,23 +22,24 @@ from notification.delivery.reconciler import Reconciler
 from notification.delivery.twilio import Twilio
 from notification.domain import wording
 from notification.domain.notification import Notification
+from notification.storage import notification_table, suppression_table
 from sms_sandbox import Address, running
 
 ACCOUNT = "AC" + "a1" * 16
 TOKEN = "a-token"
 SENDER = "+15005550006"
 PHONE = "+12025550123"
-NOWHERE = "http://127.0.0.1:9/webhooks/twilio/status"  # callbacks go there when a test wants none
-PATIENCE = 60.0  # seconds; only a failing test waits that long
+NOWHERE = "http://127.0.0.1:9/webhooks/twilio/status"  # for tests without callbacks: nothing listens there
+DEADLINE = 60.0  # seconds; only a failing test waits that long
 
-os.environ["NO_PROXY"] = "*"  # the provider of these tests is always on this machine
+os.environ["NO_PROXY"] = "*"  # the provider of these tests runs on this machine
 
 T = TypeVar("T")
 
 
 async def eventually(look: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
-    """What `look` sees once it holds; fails with the last thing seen."""
-    deadline = time.monotonic() + PATIENCE
+    """Polls `look` until its result `holds`, and returns it. Fails with the last result after the deadline."""
+    deadline = time.monotonic() + DEADLINE
     while not holds(seen := await look()):
         assert time.monotonic() < deadline, f"still {seen!r}"
         await asyncio.sleep(0.02)
@@ -69,8 +70,13 @@ def notification(phone: str = PHONE, *, event_type: str = "labour.begun", event_
     )
 
 
+def notifications(count: int) -> list[Notification]:
+    """Each to a phone of its own."""
+    return [notification(f"+1202555{number:04}") for number in range(100, 100 + count)]
+
+
 class Gate:
-    """Holds the first few that come to a fault point until it is opened; whoever comes later passes."""
+    """Holds the first `holds` tasks that reach a fault point until it is opened. Later tasks pass."""
 
     def __init__(self, point: FaultPoint, *, holds: int = 1) -> None:
         self.held, self._holds, self._opened = 0, holds, asyncio.Event()
@@ -116,40 +122,61 @@ class PostOffice:
         await self.post(one)
         return one
 
+    async def post_many(self, count: int) -> list[Notification]:
+        everyone = notifications(count)
+        await self.post(*everyone)
+        return everyone
+
+    async def post_sending(self, attempt: int = 1) -> UUID:
+        """The id of a message whose sender has called in this attempt and has no answer yet."""
+        one = await self.post_one()
+        for _ in range(attempt):
+            if await self.state(one.id) != "PENDING":
+                await self.expire_leases()
+                await self.reconciler().run_once()
+            async with self.units() as uow:
+                await ledger.take(uow.session, limit=1, lease_seconds=0 if attempt > 1 else 60, call_within=1)
+        return one.id
+
+    async def expire_leases(self) -> int:
+        async with self.units() as uow:
+            return await ledger.expire_leases(uow.session)
+
     async def row(self, notification_id: UUID) -> RowMapping:
         async with self.units() as uow:
-            found = await uow.session.execute(select(ledger.ledger).where(ledger.ledger.c.id == notification_id))
+            found = await uow.session.execute(
+                select(notification_table).where(notification_table.c.id == notification_id)
+            )
             return found.mappings().one()
 
     async def state(self, notification_id: UUID) -> str:
         return str((await self.row(notification_id))["state"])
 
-    async def news(self, notification_id: UUID) -> list[str]:
-        """Types of the events in the outbox about this notification, in order."""
+    async def events(self, notification_id: UUID) -> list[str]:
+        """The types of the events about this notification, in the order of the outbox."""
         async with self.units() as uow:
             rows = await uow.session.execute(text("SELECT topic, payload FROM outbox ORDER BY position"))
             return [row.topic for row in rows if json.loads(row.payload)["notification_id"] == str(notification_id)]
 
     async def suppressed(self) -> set[str]:
         async with self.units() as uow:
-            return set(await uow.session.scalars(select(ledger.suppression.c.phone)))
+            return set(await uow.session.scalars(select(suppression_table.c.phone)))
 
     async def put_in_doubt(self, notification_id: UUID) -> None:
-        """As a sender that died leaves it: taken, and the lease over. Nothing was sent."""
+        """As a sender leaves it that dies before its call: taken, and the lease expired."""
         async with self.units() as uow:
             (lease,) = await ledger.take(uow.session, limit=1, lease_seconds=0, call_within=0)
             assert lease.id == notification_id
-        async with self.units() as uow:
-            assert await ledger.expire_leases(uow.session) == 1
+        assert await self.expire_leases() == 1
 
     def fault(self, name: str, **settings: Any) -> None:
         self.sms.sandbox.faults.set(name, {"rate": 1, "seed": 1, **settings})
 
-    def mend(self) -> None:
+    def clear_faults(self) -> None:
         self.sms.sandbox.faults.clear()
 
     def texts(self, one: Notification) -> list[str]:
-        """Sids of what the person's phone got or will get, whatever the provider's list shows."""
+        """The sids of all messages that the provider has for this notification, whether its list shows them or not."""
         messages = self.sms.sandbox.store.newest(one.phone, 1000)
         return [message.sid for message in messages if wording.reference(one.id) in message.body]
 
@@ -166,7 +193,7 @@ async def post_office(
 async def raw_provider(
     answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
 ) -> AsyncIterator[str]:
-    """A provider that misbehaves on the level of bytes. `answer` has a connection whose request is still to be read."""
+    """A provider whose answer is raw bytes. `answer` gets a connection whose request is not yet read."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -189,7 +216,7 @@ async def read_request(reader: asyncio.StreamReader) -> None:
 
 
 def saying(answer: bytes) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    """Reads the request, says these bytes, and hangs up."""
+    """Reads the request, answers with these bytes, and closes the connection."""
 
     async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)

@@ -1,4 +1,4 @@
-"""Events come in by every way there is, in any order and number, and the ledger has each person once."""
+"""Events arrive by pull and by push, in any order and more than once, and the ledger has one message for each person."""
 
 import asyncio
 import base64
@@ -32,9 +32,9 @@ from messaging.pubsub import PubSub
 from messaging.unit_of_work import UnitsOfWork
 from notification.app import build
 from notification.consumer import create_consumer
-from notification.delivery import ledger
 from notification.domain.reactions import TOPICS
 from notification.settings import Settings
+from notification.storage import metadata
 from pubsub_emulator import server as embedded
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -68,7 +68,7 @@ def delivery(event: Event, event_id: UUID | None = None) -> Message:
 
 
 def a_labour(people: int) -> tuple[list[Event], set[UUID]]:
-    """Everyone subscribes, the first leaves again, and then the baby is here."""
+    """Its events, and who is to be told: everyone is added, the first is removed, and the labour is completed."""
     labour_id, persons = uuid7(), [uuid7() for _ in range(people)]
     events: list[Event] = [
         SubscriberAdded(
@@ -87,7 +87,7 @@ async def told(engine: AsyncEngine) -> list[UUID]:
 
 
 async def deliver_until_acked(consumer: Consumer[Event], messages: Sequence[Message], shuffled: random.Random) -> None:
-    """As the bus does: in any order, in batches of any size, and again what was not acked."""
+    """As the bus does: in any order, in batches of any size, and again if a message was not acknowledged."""
     waiting = list(messages)
     for _ in range(500):
         if not waiting:
@@ -97,7 +97,7 @@ async def deliver_until_acked(consumer: Consumer[Event], messages: Sequence[Mess
         batch, waiting = waiting[:size], waiting[size:]
         verdicts = await consumer.handle(batch)
         waiting += [message for message, verdict in zip(batch, verdicts, strict=True) if verdict is NACK]
-    raise AssertionError(f"{len(waiting)} messages were never acked")
+    raise AssertionError(f"{len(waiting)} messages were never acknowledged")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -157,7 +157,7 @@ async def test_the_dispatcher_is_woken_after_the_commit_and_only_when_there_is_s
         ({"ce-dataschema": "urn:fernlabour:labour.completed:9"}, "unknown-version"),
     ],
 )
-async def test_an_event_we_do_not_know_is_dead_lettered_at_once(
+async def test_an_unknown_event_is_dead_lettered_at_once(
     notification_units: UnitsOfWork, bus: PubSub, changed: dict[str, str], reason: str
 ) -> None:
     good = delivery(a_labour(1)[0][-1])
@@ -192,7 +192,7 @@ def push_settings(notification_url: str, project: str, issuer: str) -> Settings:
 async def push_url(
     notification_url: str, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[str]:
-    """notification-api with push open, trusting the keys of an emulator."""
+    """notification-api with push enabled. It trusts the keys of an emulator."""
     async with embedded.running(tmp_path / "bus") as emulator:
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.target)
         async with served(build(push_settings(notification_url, project, emulator.http_url))) as url:
@@ -212,7 +212,7 @@ def pushed(message: Message) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("authorization", [None, "Bearer x.y.z", "Basic abc", "forged"])
-async def test_push_without_a_good_token_is_refused_and_has_no_effect(
+async def test_push_without_a_valid_token_is_refused_and_has_no_effect(
     push_url: str, notification_engine: AsyncEngine, authorization: str | None
 ) -> None:
     if authorization == "forged":
@@ -227,7 +227,7 @@ async def test_push_without_a_good_token_is_refused_and_has_no_effect(
         assert (await connection.execute(text("SELECT count(*) FROM processed_event"))).scalar_one() == 0
 
 
-async def test_the_bus_pushes_with_a_token_we_can_verify_and_goes_by_our_answer(
+async def test_the_bus_pushes_with_a_valid_token_and_delivers_again_what_is_early(
     notification_url: str,
     notification_engine: AsyncEngine,
     project: str,
@@ -241,7 +241,7 @@ async def test_the_bus_pushes_with_a_token_we_can_verify_and_goes_by_our_answer(
             await asyncio.to_thread(_create_push_subscriptions, project, f"{url}/pubsub/push")
             events, expected = a_labour(3)
             bus = PubSub(project)
-            for event in reversed(events):  # the roster comes last: everything before it has to be pushed again
+            for event in reversed(events):  # the roster comes last, so everything before it has to be pushed again
                 await bus.publish(event.type, [Outgoing(msgspec.json.encode(event), context(event, uuid7()))])
 
             async def all_told() -> bool:
@@ -272,8 +272,8 @@ def _create_push_subscriptions(project: str, endpoint: str) -> None:
 
 async def test_the_migrations_make_the_tables_that_the_code_expects(notification_engine: AsyncEngine) -> None:
     def differences(connection: Connection) -> list[Any]:
-        found = compare_metadata(MigrationContext.configure(connection), ledger.metadata)
-        ours = {table.name for table in ledger.metadata.sorted_tables}
+        found = compare_metadata(MigrationContext.configure(connection), metadata)
+        ours = {table.name for table in metadata.sorted_tables}
         return [
             one
             for one in found

@@ -1,4 +1,4 @@
-"""A message in doubt that is held waits for a person, whose word is final and counts once."""
+"""A message in doubt under the policy `hold` waits for an operator, who resolves it once."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 from litestar.testing import AsyncTestClient
 
 from notification.app import build
-from notification.delivery.reconciler import Settled
-from notification.domain.notification import Notification, Policy, State
+from notification.delivery.reconciler import Reconciled
+from notification.domain.notification import Notification, NotificationState, Policy
 from notification.settings import Settings
 
 from .sms_parts import PostOffice, notification
@@ -34,20 +34,25 @@ async def held(office: PostOffice) -> Notification:
     office.fault("request-lost", times=1)
     await office.dispatcher().run_once()
     for _ in range(3):  # however often the provider is asked
-        assert await office.reconciler(policies={"labour.begun": Policy.HOLD}).run_once() == Settled(open=1)
+        assert await office.reconciler(policies={"labour.begun": Policy.HOLD}).run_once() == Reconciled(in_doubt=1)
     return one
 
 
 @pytest.mark.parametrize(
-    ("decision", "state", "news", "texts"),
+    ("decision", "state", "events", "texts"),
     [
-        ("sent", State.SENT, ["notification.sent"], 0),
-        ("give-up", State.FAILED, ["notification.failed"], 0),
-        ("send-again", State.SENT, ["notification.sent"], 1),
+        ("sent", NotificationState.SENT, ["notification.sent"], 0),
+        ("give-up", NotificationState.FAILED, ["notification.failed"], 0),
+        ("send-again", NotificationState.SENT, ["notification.sent"], 1),
     ],
 )
-async def test_a_held_message_waits_for_a_person_who_decides_once(
-    office: PostOffice, operations: AsyncTestClient[Any], decision: str, state: State, news: list[str], texts: int
+async def test_a_held_message_waits_for_an_operator_who_resolves_it_once(
+    office: PostOffice,
+    operations: AsyncTestClient[Any],
+    decision: str,
+    state: NotificationState,
+    events: list[str],
+    texts: int,
 ) -> None:
     one = await held(office)
     shown = (await operations.get("/operations/notifications")).json()["items"]
@@ -59,13 +64,13 @@ async def test_a_held_message_waits_for_a_person_who_decides_once(
 
     assert answer.status_code == 200
     assert await office.state(one.id) == state
-    assert await office.news(one.id) == news
+    assert await office.events(one.id) == events
     assert len(office.texts(one)) == texts
     again = await resolve(operations, one, "send-again")
     assert (again.status_code, again.json()["type"]) == (409, "urn:fernlabour:problem:not-in-doubt")
 
 
-async def test_only_an_operator_may_decide(office: PostOffice, operations: AsyncTestClient[Any]) -> None:
+async def test_only_an_operator_may_resolve_a_message(office: PostOffice, operations: AsyncTestClient[Any]) -> None:
     one = await held(office)
     operations.headers.pop("Authorization")
 
@@ -73,11 +78,11 @@ async def test_only_an_operator_may_decide(office: PostOffice, operations: Async
     assert await office.state(one.id) == "IN_DOUBT"
 
 
-async def test_nobody_can_decide_about_what_does_not_exist(operations: AsyncTestClient[Any]) -> None:
+async def test_a_message_that_does_not_exist_cannot_be_resolved(operations: AsyncTestClient[Any]) -> None:
     assert (await resolve(operations, notification(), "sent")).status_code == 404
 
 
-async def test_an_operator_sees_how_many_messages_are_where_and_all_about_an_event(
+async def test_an_operator_sees_the_count_of_each_state_and_the_messages_about_an_event(
     office: PostOffice, operations: AsyncTestClient[Any]
 ) -> None:
     doubtful, waiting = await held(office), await office.post_one()

@@ -1,4 +1,4 @@
-"""Every way a call to the provider can end, as one of five values; and asking, which says "silent" rather than "absent"."""
+"""Every way in which a call can end is one of five values, and a query without a readable answer never means "absent"."""
 
 import asyncio
 import socket
@@ -11,12 +11,12 @@ from notification.delivery.twilio import (
     Accepted,
     Misconfigured,
     NotSent,
-    ProviderSilent,
-    Refused,
+    PermanentlyRefused,
     SendOutcome,
     Twilio,
     Unknown,
 )
+from notification.domain.errors import ProviderSilent
 from sms_sandbox import Address, running
 
 from .sms_parts import NOWHERE, PHONE, TOKEN, client, http, raw_provider, read_request, saying
@@ -59,7 +59,7 @@ async def test_a_permanent_refusal_says_why_in_words(sms: Address, code: int) ->
 
     outcome = await send(sms.url)
 
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, PermanentlyRefused)
     assert outcome.code == code
     assert "error" not in outcome.reason, "a person should not need the provider's manual"
     assert not any(digit in outcome.reason for digit in "0123456789"), "neither a code nor a phone number"
@@ -78,7 +78,7 @@ async def test_a_permanent_refusal_says_why_in_words(sms: Address, code: int) ->
 async def test_the_providers_magic_recipients_are_refused(sms: Address, to: str, code: int) -> None:
     outcome = await send(sms.url, to=to)
 
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, PermanentlyRefused)
     assert outcome.code == code
 
 
@@ -86,24 +86,24 @@ async def test_the_providers_magic_recipients_are_refused(sms: Address, to: str,
 async def test_the_providers_magic_senders_are_refused(sms: Address, sender: str, code: int) -> None:
     outcome = await send(sms.url, sender=sender)
 
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, PermanentlyRefused)
     assert outcome.code == code
 
 
-async def test_a_refusal_nobody_listed_is_permanent_too(sms: Address) -> None:
+async def test_a_refusal_that_is_not_listed_is_permanent_too(sms: Address) -> None:
     outcome = await send(sms.url, body="x" * 1601)
 
-    assert outcome == Refused(21617, "the provider refused it (error 21617)")
+    assert outcome == PermanentlyRefused(21617, "the provider refused it (error 21617)")
 
 
-async def test_wrong_credentials_are_our_configuration(sms: Address) -> None:
+async def test_wrong_credentials_are_misconfigured(sms: Address) -> None:
     outcome = await send(sms.url, token="not-the-token")
 
     assert isinstance(outcome, Misconfigured)
     assert created(sms) == 0
 
 
-async def test_too_many_requests_were_surely_not_sent(sms: Address) -> None:
+async def test_too_many_requests_means_not_sent(sms: Address) -> None:
     fault(sms, "rate-limited")
 
     outcome = await send(sms.url)
@@ -120,7 +120,7 @@ async def test_a_full_queue_waits_for_minutes(sms: Address) -> None:
     assert outcome.retry_in >= 60
 
 
-async def test_a_refused_connection_was_surely_not_sent() -> None:
+async def test_a_refused_connection_means_not_sent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed_at_once:
         port = closed_at_once.getsockname()[1]
 
@@ -129,13 +129,13 @@ async def test_a_refused_connection_was_surely_not_sent() -> None:
     assert isinstance(outcome, NotSent)
 
 
-async def test_a_host_without_an_address_was_surely_not_sent() -> None:
+async def test_an_unknown_host_means_not_sent() -> None:
     outcome = await send("http://no-such-host.invalid")
 
     assert isinstance(outcome, NotSent)
 
 
-async def test_a_connection_that_is_never_made_was_surely_not_sent() -> None:
+async def test_a_connection_that_is_never_made_means_not_sent() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -154,13 +154,13 @@ async def test_a_connection_that_is_never_made_was_surely_not_sent() -> None:
 
 
 @pytest.mark.parametrize("name", ["reply-lost", "created-500", "slow"])
-async def test_a_message_that_was_created_behind_our_back_is_unknown(sms: Address, name: str) -> None:
+async def test_a_message_created_without_a_readable_answer_is_unknown(sms: Address, name: str) -> None:
     fault(sms, name)
 
     outcome = await send(sms.url, timeout=1.0)
 
     assert isinstance(outcome, Unknown)
-    assert created(sms) == 1, "and the client has not tried again by itself"
+    assert created(sms) == 1, "and the client has not retried by itself"
 
 
 @pytest.mark.parametrize("name", ["request-lost", "created-late"])
@@ -199,7 +199,7 @@ async def test_an_answer_that_cannot_be_read_is_unknown(answer: bytes) -> None:
 async def test_silence_is_unknown_after_the_timeout() -> None:
     async def hold(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await read_request(reader)
-        await reader.read()  # until the client has had enough
+        await reader.read()  # until the client closes the connection
 
     async with raw_provider(hold) as url:
         outcome = await send(url, timeout=0.3)
@@ -207,7 +207,7 @@ async def test_silence_is_unknown_after_the_timeout() -> None:
     assert isinstance(outcome, Unknown)
 
 
-# Asking
+# Queries
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ async def test_a_message_is_found_by_its_reference_among_all_to_the_phone(sms: A
 
 
 async def test_a_message_that_still_waits_at_the_provider_is_found(tmp_path: Path) -> None:
-    """The provider sends about one segment a second: a message may be queued for hours, without any date of sending."""
+    """The provider sends about one segment a second, so a message may be queued for hours and has no date sent until then."""
     async with running(tmp_path / "sms", auth_token=TOKEN, pace=3600) as sms, client(sms.url) as twilio:
         sent = await twilio.send(to=PHONE, body="Ada is in labour. #AAAAAAAA", status_callback=NOWHERE)
 
@@ -252,14 +252,14 @@ LISTS = {
 
 
 @pytest.mark.parametrize("answer", LISTS.values(), ids=LISTS)
-async def test_asking_without_a_readable_answer_is_silence_and_never_absence(answer: bytes) -> None:
+async def test_a_query_without_a_readable_answer_raises_and_never_means_absent(answer: bytes) -> None:
     async with raw_provider(saying(answer)) as url, client(url) as twilio:
         with pytest.raises(ProviderSilent):
             await twilio.find(to=PHONE, reference="#AAAAAAAA")
 
 
 @pytest.mark.parametrize("status", ["failed", "canceled"])
-async def test_a_message_that_will_never_arrive_does_not_count(status: str) -> None:
+async def test_a_message_that_will_never_arrive_is_not_found(status: str) -> None:
     page = f'{{"messages": [{{"sid": "SM1", "status": "{status}", "body": "Hello #AAAAAAAA"}}], "next_page_uri": null}}'
     async with raw_provider(saying(http("200 OK", page))) as url, client(url) as twilio:
         assert await twilio.find(to=PHONE, reference="#AAAAAAAA") is None
