@@ -7,15 +7,14 @@ from uuid import UUID, uuid4
 
 import httpx
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
 from contracts.events import Event, NotificationDelivered, NotificationFailed, NotificationSent
 from contracts.registry import EVENTS, decode
 from e2e.support.crash import crash_at
+from e2e.support.schema import schema_differences
 from labour import storage
 from labour.application import commands, told
 from labour.domain.phone import NotAPhoneNumber, to_e164
@@ -152,16 +151,4 @@ async def test_everything_that_can_happen_to_a_labour_is_sent_as_its_contract_sa
 
 
 async def test_the_migrations_make_the_tables_that_the_code_expects(labour_engine: AsyncEngine) -> None:
-    def differences(connection: Connection) -> list[Any]:
-        found = compare_metadata(MigrationContext.configure(connection), storage.metadata)
-        ours = {table.name for table in storage.metadata.sorted_tables}
-        return [one for one in found if not _extra(one, ours)]
-
-    async with labour_engine.connect() as connection:
-        assert await connection.run_sync(differences) == []
-
-
-def _extra(difference: Any, ours: set[str]) -> bool:
-    """Tables and partial indexes that the database has and the code's metadata need not know."""
-    kind = difference[0]
-    return kind == "remove_index" or (kind == "remove_table" and difference[1].name not in ours)
+    assert await schema_differences(labour_engine, storage.metadata) == []

@@ -1,12 +1,15 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from litestar.testing import AsyncTestClient
 
 from messaging.faults import POINTS
 from messaging.unit_of_work import UnitsOfWork
+from notification.app import build
 
-from .sms_parts import PostOffice, post_office
+from .sms_parts import PostOffice, local_settings, post_office
 
 
 @pytest.fixture
@@ -15,3 +18,9 @@ async def office(notification_units: UnitsOfWork, tmp_path: Path) -> AsyncIterat
         yield office
     for point in POINTS.values():
         point.disarm()
+
+
+@pytest.fixture
+async def api(notification_url: str, bus_host: str) -> AsyncIterator[AsyncTestClient[Any]]:
+    async with AsyncTestClient(build(local_settings(notification_url))) as api:
+        yield api

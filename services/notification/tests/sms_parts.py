@@ -22,6 +22,7 @@ from notification.delivery.reconciler import Reconciler
 from notification.delivery.twilio import Twilio
 from notification.domain import wording
 from notification.domain.notification import Notification
+from notification.settings import Settings
 from notification.storage import notification_table, suppression_table
 from sms_sandbox import Address, running
 
@@ -29,6 +30,8 @@ ACCOUNT = "AC" + "a1" * 16
 TOKEN = "a-token"
 SENDER = "+15005550006"
 PHONE = "+12025550123"
+PUBLIC_URL = "https://fern.example"
+OPERATOR = {"Authorization": "Bearer local-operations"}
 NOWHERE = "http://127.0.0.1:9/webhooks/twilio/status"  # for tests without callbacks: nothing listens there
 DEADLINE = 60.0  # seconds; only a failing test waits that long
 
@@ -44,6 +47,11 @@ async def eventually(look: Callable[[], Awaitable[T]], holds: Callable[[T], bool
         assert time.monotonic() < deadline, f"still {seen!r}"
         await asyncio.sleep(0.02)
     return seen
+
+
+def local_settings(notification_url: str, **variables: str) -> Settings:
+    ours = {"NOTIFICATION_DATABASE_URL": notification_url, "PUBLIC_URL": PUBLIC_URL, "TWILIO_AUTH_TOKEN": TOKEN}
+    return Settings.load({"FERN_MODE": "local", **ours, **variables})
 
 
 @asynccontextmanager

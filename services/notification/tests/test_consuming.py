@@ -13,17 +13,16 @@ import httpx
 import jwt
 import msgspec
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from cryptography.hazmat.primitives.asymmetric import rsa
 from google.cloud.pubsub_v1 import PublisherClient, SubscriberClient
 from google.protobuf.duration_pb2 import Duration
 from google.pubsub_v1.types import PushConfig, RetryPolicy, Subscription
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
 from contracts.events import Event, LabourCompleted, SubscriberAdded, SubscriberRemoved
+from e2e.support.schema import schema_differences
 from e2e.support.tools import apply_topology, eventually, pull_all, served
 from messaging.bus import Message, Outgoing
 from messaging.consumer import Consumer, Verdict
@@ -33,9 +32,10 @@ from messaging.unit_of_work import UnitsOfWork
 from notification.app import build
 from notification.consumer import create_consumer
 from notification.domain.reactions import TOPICS
-from notification.settings import Settings
 from notification.storage import metadata
 from pubsub_emulator import server as embedded
+
+from .sms_parts import local_settings
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 ACK, NACK = Verdict.ACK, Verdict.NACK
@@ -170,32 +170,24 @@ async def test_an_unknown_event_is_dead_lettered_at_once(
 
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-
-
 PUSHER = "pusher@fern-local.iam.gserviceaccount.com"
-
-
-def push_settings(notification_url: str, project: str, issuer: str) -> Settings:
-    return Settings.load(
-        {
-            "FERN_MODE": "local",
-            "NOTIFICATION_DATABASE_URL": notification_url,
-            "PUBSUB_PROJECT_ID": project,
-            "PUSH_AUDIENCE": "fern",
-            "PUSH_JWKS_URL": f"{issuer}/oauth2/v3/certs",
-            "PUSH_SERVICE_ACCOUNT": PUSHER,
-        }
-    )
 
 
 @pytest.fixture
 async def push_url(
     notification_url: str, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[str]:
-    """notification-api with push enabled. It trusts the keys of an emulator."""
+    """The push endpoint of a notification-api that trusts the keys of an emulator."""
     async with embedded.running(tmp_path / "bus") as emulator:
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.target)
-        async with served(build(push_settings(notification_url, project, emulator.http_url))) as url:
+        settings = local_settings(
+            notification_url,
+            PUBSUB_PROJECT_ID=project,
+            PUSH_AUDIENCE="fern",
+            PUSH_JWKS_URL=f"{emulator.http_url}/oauth2/v3/certs",
+            PUSH_SERVICE_ACCOUNT=PUSHER,
+        )
+        async with served(build(settings)) as url:
             yield f"{url}/pubsub/push"
 
 
@@ -228,27 +220,19 @@ async def test_push_without_a_valid_token_is_refused_and_has_no_effect(
 
 
 async def test_the_bus_pushes_with_a_valid_token_and_delivers_again_what_is_early(
-    notification_url: str,
-    notification_engine: AsyncEngine,
-    project: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    push_url: str, notification_engine: AsyncEngine, project: str
 ) -> None:
-    async with embedded.running(tmp_path / "bus") as emulator:
-        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.target)
-        settings = push_settings(notification_url, project, emulator.http_url)
-        async with served(build(settings)) as url:
-            await asyncio.to_thread(_create_push_subscriptions, project, f"{url}/pubsub/push")
-            events, expected = a_labour(3)
-            bus = PubSub(project)
-            for event in reversed(events):  # the roster comes last, so everything before it has to be pushed again
-                await bus.publish(event.type, [Outgoing(msgspec.json.encode(event), context(event, uuid7()))])
+    await asyncio.to_thread(_create_push_subscriptions, project, push_url)
+    events, expected = a_labour(3)
+    bus = PubSub(project)
+    for event in reversed(events):  # the roster comes last, so everything before it has to be pushed again
+        await bus.publish(event.type, [Outgoing(msgspec.json.encode(event), context(event, uuid7()))])
 
-            async def all_told() -> bool:
-                return set(await told(notification_engine)) == expected
+    async def all_told() -> bool:
+        return set(await told(notification_engine)) == expected
 
-            await eventually(all_told, "everyone is told", seconds=60)
-            await bus.close()
+    await eventually(all_told, "everyone is told", seconds=60)
+    await bus.close()
 
 
 def _create_push_subscriptions(project: str, endpoint: str) -> None:
@@ -271,14 +255,4 @@ def _create_push_subscriptions(project: str, endpoint: str) -> None:
 
 
 async def test_the_migrations_make_the_tables_that_the_code_expects(notification_engine: AsyncEngine) -> None:
-    def differences(connection: Connection) -> list[Any]:
-        found = compare_metadata(MigrationContext.configure(connection), metadata)
-        ours = {table.name for table in metadata.sorted_tables}
-        return [
-            one
-            for one in found
-            if not (one[0] == "remove_index" or (one[0] == "remove_table" and one[1].name not in ours))
-        ]
-
-    async with notification_engine.connect() as connection:
-        assert await connection.run_sync(differences) == []
+    assert await schema_differences(notification_engine, metadata) == []

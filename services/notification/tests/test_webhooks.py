@@ -1,41 +1,27 @@
 """Webhooks change something only if they are signed. Statuses, STOP and START reach the ledger from the sandbox."""
 
-import asyncio
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import httpx
 import pytest
+from litestar import Litestar
 from litestar.testing import AsyncTestClient
 from twilio.request_validator import RequestValidator
 
+from e2e.support.tools import served
 from messaging.errors import SettingsError
 from notification.app import build
 from notification.delivery import callbacks
 from notification.settings import Settings
-from servicekit.web import serve
 
-from .sms_parts import ACCOUNT, PHONE, TOKEN, PostOffice, eventually
+from .sms_parts import ACCOUNT, PHONE, PUBLIC_URL, TOKEN, PostOffice, eventually, local_settings
 
-PUBLIC_URL = "https://fern.example"
 SID = "SM" + "1" * 32
-
-
-def settings(notification_url: str, public_url: str = PUBLIC_URL) -> Settings:
-    variables = {"NOTIFICATION_DATABASE_URL": notification_url, "PUBLIC_URL": public_url, "TWILIO_AUTH_TOKEN": TOKEN}
-    return Settings.load({"FERN_MODE": "local", **variables})
-
-
-@pytest.fixture
-async def api(notification_url: str, bus_host: str) -> AsyncIterator[AsyncTestClient[Any]]:
-    async with AsyncTestClient(build(settings(notification_url))) as api:
-        yield api
 
 
 def status_form(status: str, sid: str = SID, **more: str) -> dict[str, str]:
@@ -138,17 +124,9 @@ async def test_any_other_reply_changes_nothing(office: PostOffice, api: AsyncTes
 # From the sandbox over HTTP to the ledger
 
 
-@asynccontextmanager
-async def serving_api(notification_url: str) -> AsyncIterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    stop, url = asyncio.Event(), f"http://127.0.0.1:{port}"
-    api = asyncio.create_task(serve(build(settings(notification_url, url)), host="127.0.0.1", port=port, stop=stop))
-    try:
-        yield url
-    finally:
-        stop.set()
-        await api
+def api_at(notification_url: str) -> Callable[[str], Litestar]:
+    """The provider signs the URL that it calls, so the API must know its own."""
+    return lambda url: build(local_settings(notification_url, PUBLIC_URL=url))
 
 
 @pytest.mark.parametrize("fault", [None, "callbacks-doubled", "callbacks-reordered", "undelivered"])
@@ -157,7 +135,7 @@ async def test_the_sandboxs_callbacks_bring_a_message_to_its_final_state(
 ) -> None:
     if fault is not None:
         office.fault(fault)
-    async with serving_api(notification_url) as url:
+    async with served(api_at(notification_url)) as url:
         one = await office.post_one()
         await office.dispatcher(callback_url=f"{url}/webhooks/twilio/status").run_once()
 
@@ -172,7 +150,7 @@ async def test_a_callback_resolves_a_message_in_doubt_before_the_reconciler_asks
     office: PostOffice, notification_url: str, bus_host: str
 ) -> None:
     office.fault("reply-lost")
-    async with serving_api(notification_url) as url:
+    async with served(api_at(notification_url)) as url:
         one = await office.post_one()
         await office.dispatcher(callback_url=f"{url}/webhooks/twilio/status").run_once()
 
