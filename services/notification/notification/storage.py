@@ -5,6 +5,7 @@ of `notification_table` from state to state.
 """
 
 from collections.abc import Collection, Iterable
+from dataclasses import fields
 from uuid import UUID
 
 from sqlalchemy import (
@@ -16,11 +17,13 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    TextClause,
     UniqueConstraint,
     Uuid,
     func,
     text,
 )
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from messaging.outbox import outbox
@@ -105,13 +108,21 @@ _SAVE_VERSIONS = text("""
     WHERE roster.labour_id = changed.labour_id
 """)
 
-_SAVE_MEMBERS = text("""
-    INSERT INTO roster_member (labour_id, person_id, name, phone, added_version, removed_version)
-    SELECT * FROM unnest(
-        CAST(:labour_ids AS uuid[]), CAST(:person_ids AS uuid[]), CAST(:names AS text[]), CAST(:phones AS text[]),
-        CAST(:added AS integer[]), CAST(:removed AS integer[]))
-    ON CONFLICT (labour_id, person_id) DO UPDATE SET removed_version = excluded.removed_version
-""")
+
+def bulk_insert(table: Table, columns: Collection[str], conflict: str) -> TextClause:
+    """One statement that inserts any number of rows. The parameter of each column is the list of its values."""
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    values = ", ".join(f"CAST(:{name} AS {table.c[name].type.compile(dialect)}[])" for name in columns)
+    into = f"{table.name} ({', '.join(columns)})"
+    return text(f"INSERT INTO {into} SELECT * FROM unnest({values}) ON CONFLICT {conflict}")  # noqa: S608
+
+
+_MEMBER = tuple(field.name for field in fields(Member))
+_SAVE_MEMBERS = bulk_insert(
+    roster_member_table,
+    ("labour_id", *_MEMBER),
+    "(labour_id, person_id) DO UPDATE SET removed_version = excluded.removed_version",
+)
 
 
 class Rosters:
@@ -139,24 +150,13 @@ class Rosters:
         changed = [roster for roster in rosters if roster.version != self._loaded[roster.labour_id].version]
         if not changed:
             return
-        await self._session.execute(
-            _SAVE_VERSIONS,
-            {"labour_ids": [one.labour_id for one in changed], "versions": [one.version for one in changed]},
-        )
-        members = [
+        ids, versions = [one.labour_id for one in changed], [one.version for one in changed]
+        await self._session.execute(_SAVE_VERSIONS, {"labour_ids": ids, "versions": versions})
+        rows = [
             (roster.labour_id, member)
             for roster in changed
             for member in roster.members
             if member not in self._loaded[roster.labour_id].members
         ]
-        await self._session.execute(
-            _SAVE_MEMBERS,
-            {
-                "labour_ids": [labour_id for labour_id, _ in members],
-                "person_ids": [member.person_id for _, member in members],
-                "names": [member.name for _, member in members],
-                "phones": [member.phone for _, member in members],
-                "added": [member.added_version for _, member in members],
-                "removed": [member.removed_version for _, member in members],
-            },
-        )
+        columns = {name: [getattr(member, name) for _, member in rows] for name in _MEMBER}
+        await self._session.execute(_SAVE_MEMBERS, {"labour_id": [labour_id for labour_id, _ in rows], **columns})

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from uuid_utils.compat import uuid7
 
 from messaging.faults import FaultPoint
 from messaging.unit_of_work import UnitsOfWork
-from notification.delivery import ledger
+from notification.delivery import callbacks, ledger
 from notification.delivery.dispatcher import Dispatcher
 from notification.delivery.reconciler import Reconciler
 from notification.delivery.twilio import Twilio
@@ -30,6 +30,7 @@ ACCOUNT = "AC" + "a1" * 16
 TOKEN = "a-token"
 SENDER = "+15005550006"
 PHONE = "+12025550123"
+SID = "SM" + "1" * 32
 PUBLIC_URL = "https://fern.example"
 OPERATOR = {"Authorization": "Bearer local-operations"}
 NOWHERE = "http://127.0.0.1:9/webhooks/twilio/status"  # for tests without callbacks: nothing listens there
@@ -83,26 +84,25 @@ def notifications(count: int) -> list[Notification]:
     return [notification(f"+1202555{number:04}") for number in range(100, 100 + count)]
 
 
-class Gate:
-    """Holds the first `holds` tasks that reach a fault point until it is opened. Later tasks pass."""
+@asynccontextmanager
+async def held_at(point: FaultPoint, running: Coroutine[Any, Any, object], *, tasks: int = 1) -> AsyncIterator[None]:
+    """Starts `running` and holds the first `tasks` that reach `point` during the block. Then lets it finish."""
+    held, full, opened = 0, asyncio.Event(), asyncio.Event()
 
-    def __init__(self, point: FaultPoint, *, holds: int = 1) -> None:
-        self.held, self._holds, self._opened = 0, holds, asyncio.Event()
-        point.arm(self._hold)
+    async def hold() -> None:
+        nonlocal held
+        held += 1
+        if held == tasks:
+            full.set()
+        if held <= tasks:
+            await opened.wait()
 
-    async def _hold(self) -> None:
-        if self.held < self._holds:
-            self.held += 1
-            await self._opened.wait()
-
-    async def full(self) -> None:
-        async def look() -> int:
-            return self.held
-
-        await eventually(look, lambda held: held == self._holds)
-
-    def open(self) -> None:
-        self._opened.set()
+    point.arm(hold)
+    task = asyncio.create_task(running)
+    await asyncio.wait_for(full.wait(), DEADLINE)
+    yield
+    opened.set()
+    await task
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +149,14 @@ class PostOffice:
     async def expire_leases(self) -> int:
         async with self.units() as uow:
             return await ledger.expire_leases(uow.session)
+
+    async def callback(
+        self, notification_id: UUID, status: str, *, sid: str = SID, code: int | None = 30003, attempt: int = 1
+    ) -> bool:
+        async with self.units() as uow:
+            return await callbacks.apply_status(
+                uow, notification_id, sid=sid, status=status, code=code, attempt=attempt
+            )
 
     async def row(self, notification_id: UUID) -> RowMapping:
         async with self.units() as uow:

@@ -5,11 +5,10 @@ import random
 
 import pytest
 
-from notification.delivery import callbacks, ledger
+from notification.delivery import ledger
 
 from .sms_parts import PostOffice
 
-SID = "SM" + "1" * 32
 OTHER_SID = "SM" + "2" * 32
 
 
@@ -25,8 +24,7 @@ async def test_any_order_and_any_repetition_of_callbacks_comes_to_the_same_end(o
         notification_id = await office.post_sending()
         rank = 0
         for status in order:
-            async with office.units() as uow:
-                await callbacks.apply_status(uow, notification_id, sid=SID, status=status, code=30003, attempt=1)
+            await office.callback(notification_id, status)
             before, rank = rank, RANK[await office.state(notification_id)]
             assert rank >= before, order
 
@@ -38,8 +36,7 @@ async def test_any_order_and_any_repetition_of_callbacks_comes_to_the_same_end(o
 async def test_a_final_state_stays_final(office: PostOffice) -> None:
     notification_id = await office.post_sending()
     for status in ("undelivered", "delivered", "undelivered"):
-        async with office.units() as uow:
-            await callbacks.apply_status(uow, notification_id, sid=SID, status=status, code=30003, attempt=1)
+        await office.callback(notification_id, status)
 
     row = await office.row(notification_id)
     assert (row["state"], row["failure"]) == ("UNDELIVERED", "the phone is switched off or out of reach")
@@ -49,8 +46,7 @@ async def test_a_final_state_stays_final(office: PostOffice) -> None:
 async def test_the_reason_of_a_failed_delivery_is_in_words(office: PostOffice) -> None:
     for code in (30001, 30003, 30005, 30006, 30007, 30008):
         notification_id = await office.post_sending()
-        async with office.units() as uow:
-            await callbacks.apply_status(uow, notification_id, sid=SID, status="undelivered", code=code, attempt=1)
+        await office.callback(notification_id, "undelivered", code=code)
 
         row = await office.row(notification_id)
         assert row["failure_code"] == code
@@ -59,18 +55,15 @@ async def test_the_reason_of_a_failed_delivery_is_in_words(office: PostOffice) -
 
 async def test_an_unknown_status_changes_nothing(office: PostOffice) -> None:
     notification_id = await office.post_sending()
-    async with office.units() as uow:
-        assert not await callbacks.apply_status(uow, notification_id, sid=SID, status="read", code=None, attempt=1)
 
+    assert not await office.callback(notification_id, "read", code=None)
     assert await office.state(notification_id) == "SENDING"
 
 
 async def test_the_failure_of_an_older_attempt_does_not_change_the_one_under_way(office: PostOffice) -> None:
     notification_id = await office.post_sending(attempt=2)
 
-    async with office.units() as uow:
-        assert not await callbacks.apply_status(uow, notification_id, sid=SID, status="failed", code=30007, attempt=1)
-
+    assert not await office.callback(notification_id, "failed", code=30007)
     assert await office.state(notification_id) == "SENDING"
 
 
@@ -79,18 +72,11 @@ async def test_the_failure_of_another_message_does_not_change_the_one_that_the_r
     async with office.units() as uow:
         await ledger.record_sent(uow, notification_id, sid=OTHER_SID, attempt=2)
 
-    for status, attempt in (("undelivered", 1), ("failed", 1)):
-        async with office.units() as uow:
-            changed = await callbacks.apply_status(
-                uow, notification_id, sid=SID, status=status, code=30003, attempt=attempt
-            )
-        assert not changed
+    for status in ("undelivered", "failed"):
+        assert not await office.callback(notification_id, status, attempt=1)
 
     assert await office.state(notification_id) == "SENT"
-    async with office.units() as uow:
-        assert await callbacks.apply_status(
-            uow, notification_id, sid=OTHER_SID, status="undelivered", code=30003, attempt=2
-        )
+    assert await office.callback(notification_id, "undelivered", sid=OTHER_SID, attempt=2)
 
 
 async def test_a_message_that_an_operator_declared_sent_can_still_turn_out_undelivered(office: PostOffice) -> None:
@@ -98,5 +84,4 @@ async def test_a_message_that_an_operator_declared_sent_can_still_turn_out_undel
     async with office.units() as uow:
         await ledger.record_sent(uow, notification_id, sid=None)
 
-    async with office.units() as uow:
-        assert await callbacks.apply_status(uow, notification_id, sid=SID, status="undelivered", code=30003, attempt=1)
+    assert await office.callback(notification_id, "undelivered")

@@ -13,7 +13,7 @@ from fern.runtime.postgres import TemporaryServer
 from messaging.database import connect_raw
 from notification.delivery import dispatcher
 
-from .sms_parts import Gate, PostOffice, eventually, notification
+from .sms_parts import PostOffice, eventually, held_at, notification
 
 
 async def test_a_pending_message_is_sent_once_and_reported_once(office: PostOffice) -> None:
@@ -104,31 +104,23 @@ async def _texts(office: PostOffice) -> int:
 
 async def test_many_calls_are_under_way_at_once_and_not_more_than_allowed(office: PostOffice) -> None:
     await office.post_many(40)
-    gate = Gate(dispatcher.AFTER_CALL, holds=25)
     stop, sender = asyncio.Event(), office.dispatcher(in_flight=25)
-    running = asyncio.create_task(sender.run(stop))
 
-    await gate.full()  # 25 have called, and none of them has ended
-    async with office.units() as uow:
-        waiting = await uow.session.scalar(text("SELECT count(*) FROM notification WHERE state = 'PENDING'"))
-    assert (await _texts(office), waiting, await sender.take(25 - gate.held)) == (25, 15, [])
+    async with held_at(dispatcher.AFTER_CALL, sender.run(stop), tasks=25):  # 25 have called, and none of them has ended
+        async with office.units() as uow:
+            waiting = await uow.session.scalar(text("SELECT count(*) FROM notification WHERE state = 'PENDING'"))
+        assert (await _texts(office), waiting) == (25, 15)
+        stop.set()
 
-    gate.open()
-    await eventually(lambda: _texts(office), lambda count: count == 40)
-    stop.set()
-    await running
+    assert await office.dispatcher().run_once() == 15
 
 
 async def test_calls_under_way_are_finished_before_it_stops(office: PostOffice) -> None:
     one = await office.post_one()
-    gate = Gate(dispatcher.AFTER_CALL)
     stop = asyncio.Event()
-    running = asyncio.create_task(office.dispatcher().run(stop))
-    await gate.full()
 
-    stop.set()
-    gate.open()
-    await running
+    async with held_at(dispatcher.AFTER_CALL, office.dispatcher().run(stop)):
+        stop.set()
 
     assert await office.state(one.id) == "SENT"
 
@@ -174,65 +166,49 @@ async def test_a_rate_may_be_less_than_one_a_second(office: PostOffice) -> None:
 
 async def test_a_sender_that_was_paused_too_long_does_not_call(office: PostOffice) -> None:
     one = await office.post_one()
-    gate = Gate(dispatcher.AFTER_TAKE)
-    paused = asyncio.create_task(office.dispatcher(lease_seconds=0.2, call_within=0.1).run_once())
-    await gate.full()
 
-    await eventually(office.reconciler().run_once, lambda counts: counts.sent_again == 1)
-    assert await office.dispatcher().run_once() == 1
-    gate.open()
-    await paused
+    async with held_at(dispatcher.AFTER_TAKE, office.dispatcher(lease_seconds=0.2, call_within=0.1).run_once()):
+        await eventually(office.reconciler().run_once, lambda counts: counts.sent_again == 1)
+        assert await office.dispatcher().run_once() == 1
 
     row = await office.row(one.id)
     assert (row["state"], row["attempt"], [row["sid"]]) == ("SENT", 2, office.texts(one))
     assert await office.events(one.id) == ["notification.sent"]
 
 
-async def test_a_sender_too_late_for_its_lease_gives_the_message_back_at_once(office: PostOffice) -> None:
+async def test_a_sender_too_late_for_its_lease_returns_the_message_to_the_queue(office: PostOffice) -> None:
     one = await office.post_one()
-    gate = Gate(dispatcher.AFTER_TAKE)
-    paused = asyncio.create_task(office.dispatcher(call_within=0.0).run_once())
-    await gate.full()
-    gate.open()
-    await paused
+
+    await office.dispatcher(call_within=-1.0).run_once()
     assert office.texts(one) == []
 
     assert await office.dispatcher().run_once() == 1
-
     assert len(office.texts(one)) == 1
 
 
 async def test_a_late_outcome_of_an_older_attempt_changes_nothing(office: PostOffice) -> None:
     """The provider hides the first message for longer than the quarantine: two are sent, and the ledger stays consistent."""
     one = await office.post_one()
-    gate = Gate(dispatcher.AFTER_CALL)
     office.fault("list-lag", seconds=3600, times=1)
-    late = asyncio.create_task(office.dispatcher(lease_seconds=0.2).run_once())
-    await gate.full()
-    await eventually(office.reconciler().run_once, lambda counts: counts.sent_again == 1)
-    await office.dispatcher().run_once()
-    before = await office.row(one.id)
 
-    gate.open()
     with capture_logs() as logs:
-        await late
+        async with held_at(dispatcher.AFTER_CALL, office.dispatcher(lease_seconds=0.2).run_once()):
+            await eventually(office.reconciler().run_once, lambda counts: counts.sent_again == 1)
+            await office.dispatcher().run_once()
+            before = await office.row(one.id)
 
     assert await office.row(one.id) == before
     assert before["attempt"] == 2
     assert await office.events(one.id) == ["notification.sent"]
-    assert "late sms outcome ignored" in [line["event"] for line in logs]
+    assert logs[-1]["event"] == "late sms outcome ignored"
 
 
 async def test_a_sender_whose_lease_expired_still_records_its_outcome(office: PostOffice) -> None:
     """The outcome resolves the message in doubt: nothing is asked, and nothing is sent twice."""
     one = await office.post_one()
-    gate = Gate(dispatcher.AFTER_CALL)
-    late = asyncio.create_task(office.dispatcher(lease_seconds=0.1).run_once())
-    await gate.full()
-    await eventually(office.expire_leases, lambda count: count == 1)
 
-    gate.open()
-    await late
+    async with held_at(dispatcher.AFTER_CALL, office.dispatcher(lease_seconds=0.1).run_once()):
+        await eventually(office.expire_leases, lambda count: count == 1)
 
     assert await office.state(one.id) == "SENT"
     assert await office.dispatcher().run_once() == 0

@@ -92,14 +92,8 @@ async def unsettled(office: PostOffice) -> int:
 
 def set_faults(office: PostOffice, fault: str) -> None:
     """The fault hits two of the three messages, and the third loses its answer, so that one is always in doubt."""
-    seconds = (
-        {"seconds": 2 * TIMEOUT}
-        if fault == "slow"
-        else {"seconds": HIDDEN}
-        if "seconds" in KINDS[fault].parameters
-        else {}
-    )
-    office.fault(fault, times=2, **seconds)
+    seconds = 2 * TIMEOUT if fault == "slow" else HIDDEN
+    office.fault(fault, times=2, **({"seconds": seconds} if "seconds" in KINDS[fault].parameters else {}))
     if fault == "list-lag":
         office.fault("reply-lost", times=3)  # only messages in doubt are listed
     elif fault != "reply-lost":

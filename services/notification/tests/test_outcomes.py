@@ -1,6 +1,5 @@
 """The state of a message after each outcome of a call: final, to be sent later, waiting for other credentials, or in doubt."""
 
-import asyncio
 import contextlib
 import random
 from pathlib import Path
@@ -15,7 +14,7 @@ from messaging.database import connect_raw
 from messaging.unit_of_work import UnitsOfWork
 from notification.delivery import callbacks, dispatcher, ledger
 
-from .sms_parts import PHONE, Gate, PostOffice, client, eventually, notification, post_office
+from .sms_parts import PHONE, PostOffice, client, eventually, held_at, notification, post_office
 
 
 async def test_a_refusal_is_final_has_a_reason_and_is_never_repeated(office: PostOffice) -> None:
@@ -54,14 +53,9 @@ async def test_an_opt_in_is_not_undone_by_a_message_under_way(office: PostOffice
     async with office.units() as uow:
         await ledger.suppress(uow.session, PHONE)
     await office.post_one()
-    gate = Gate(dispatcher.AFTER_TAKE)
-    sending = asyncio.create_task(office.dispatcher().run_once())
-    await gate.full()
 
-    async with office.units() as uow:
+    async with held_at(dispatcher.AFTER_TAKE, office.dispatcher().run_once()), office.units() as uow:
         await callbacks.apply_inbound(uow, phone=PHONE, body="START")
-    gate.open()
-    await sending
 
     assert await office.suppressed() == set()
 
@@ -154,17 +148,12 @@ async def test_an_outcome_is_recorded_after_the_database_was_unavailable(
 ) -> None:
     """The dispatcher keeps the provider's answer and records it as soon as the database is back."""
     one = await office.post_one()
-    gate = Gate(dispatcher.AFTER_CALL)
-    sending = asyncio.create_task(office.dispatcher().run_once())
-    await gate.full()
 
-    admin = await connect_raw(postgres.url("postgres", "postgres"), process="cut")
-    await admin.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", notification_engine.url.database
-    )
-    await admin.close()
-    gate.open()
-    await sending
+    async with held_at(dispatcher.AFTER_CALL, office.dispatcher().run_once()):
+        admin = await connect_raw(postgres.url("postgres", "postgres"), process="cut")
+        cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1"
+        await admin.execute(cut, notification_engine.url.database)
+        await admin.close()
 
     assert await eventually(lambda: _state(office, one.id), lambda state: state == "SENT")
     assert office.texts(one) == [(await office.row(one.id))["sid"]]

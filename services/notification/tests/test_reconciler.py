@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from messaging.unit_of_work import UnitsOfWork
-from notification.delivery import callbacks
 from notification.delivery.reconciler import Reconciled
 from notification.domain.notification import Notification, Policy
 
@@ -240,8 +239,7 @@ async def test_a_callback_is_proof_in_every_unsettled_state(office: PostOffice, 
     assert await office.state(one.id) == state
 
     (sid,) = office.texts(one)
-    async with office.units() as uow:
-        assert await callbacks.apply_status(uow, one.id, sid=sid, status="sent", code=None, attempt=1)
+    assert await office.callback(one.id, "sent", sid=sid)
 
     row = await office.row(one.id)
     assert (row["state"], row["sid"]) == ("SENT", sid)

@@ -7,7 +7,7 @@ import pytest
 from litestar.testing import AsyncTestClient
 
 from notification.delivery.reconciler import Reconciled
-from notification.domain.notification import Notification, NotificationState, Policy
+from notification.domain.notification import Notification, Policy
 
 from .sms_parts import OPERATOR, PostOffice, notification
 
@@ -31,18 +31,13 @@ async def held(office: PostOffice) -> Notification:
 @pytest.mark.parametrize(
     ("decision", "state", "events", "texts"),
     [
-        ("sent", NotificationState.SENT, ["notification.sent"], 0),
-        ("give-up", NotificationState.FAILED, ["notification.failed"], 0),
-        ("send-again", NotificationState.SENT, ["notification.sent"], 1),
+        ("sent", "SENT", ["notification.sent"], 0),
+        ("give-up", "FAILED", ["notification.failed"], 0),
+        ("send-again", "SENT", ["notification.sent"], 1),
     ],
 )
 async def test_a_held_message_waits_for_an_operator_who_resolves_it_once(
-    office: PostOffice,
-    api: Api,
-    decision: str,
-    state: NotificationState,
-    events: list[str],
-    texts: int,
+    office: PostOffice, api: Api, decision: str, state: str, events: list[str], texts: int
 ) -> None:
     one = await held(office)
     shown = (await api.get("/operations/notifications", headers=OPERATOR)).json()["items"]

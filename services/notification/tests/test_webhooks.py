@@ -19,9 +19,7 @@ from notification.app import build
 from notification.delivery import callbacks
 from notification.settings import Settings
 
-from .sms_parts import ACCOUNT, PHONE, PUBLIC_URL, TOKEN, PostOffice, eventually, local_settings
-
-SID = "SM" + "1" * 32
+from .sms_parts import ACCOUNT, PHONE, PUBLIC_URL, SID, TOKEN, PostOffice, eventually, local_settings
 
 
 def status_form(status: str, sid: str = SID, **more: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ table itself is in `storage.py`.
 
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -18,21 +19,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from contracts.events import NotificationDelivered, NotificationFailed, NotificationSent
 from messaging.unit_of_work import UnitOfWork
 from notification.domain.notification import UNSETTLED, InDoubt, Lease, Notification, NotificationState
-from notification.storage import notification_table, suppression_table
+from notification.storage import bulk_insert, notification_table, suppression_table
 
 CHANNEL = "notification_pending"  # the NOTIFY channel that wakes dispatchers
 
-_FIRST_WRITTEN = {
-    **dict.fromkeys(("id", "event_id", "labour_id", "person_id"), "uuid"),
-    **dict.fromkeys(("event_type", "person_name", "phone", "channel", "body"), "text"),
-    "segments": "smallint",
-}
-
-_INSERT = text(f"""
-    INSERT INTO notification ({", ".join(_FIRST_WRITTEN)})
-    SELECT * FROM unnest({", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in _FIRST_WRITTEN.items())})
-    ON CONFLICT (event_id, person_id, channel) DO NOTHING
-""")  # noqa: S608
+_COLUMNS = [field.name for field in fields(Notification)]
+_INSERT = bulk_insert(notification_table, _COLUMNS, "(event_id, person_id, channel) DO NOTHING")
 
 # Oldest first. SKIP LOCKED leaves out the rows that another dispatcher is taking at this moment.
 _TAKE = text("""
@@ -76,8 +68,7 @@ def clock() -> float:
 
 
 async def insert_pending(session: AsyncSession, notifications: Sequence[Notification]) -> None:
-    columns = {name: [getattr(notification, name) for notification in notifications] for name in _FIRST_WRITTEN}
-    await session.execute(_INSERT, columns)
+    await session.execute(_INSERT, {name: [getattr(one, name) for one in notifications] for name in _COLUMNS})
 
 
 async def take(session: AsyncSession, *, limit: int, lease_seconds: float, call_within: float) -> list[Lease]:
@@ -194,15 +185,9 @@ def _seconds_from_now(seconds: float) -> ColumnElement[datetime]:
 
 def _emit_event(uow: UnitOfWork, row: RowMapping) -> None:
     now = datetime.now(UTC)
-    about: dict[str, Any] = {
-        "labour_id": row["labour_id"],
-        "notification_id": row["id"],
-        "cause_id": row["event_id"],
-        "cause_type": row["event_type"],
-        "person_id": row["person_id"],
-        "channel": row["channel"],
-    }
     key = str(row["labour_id"])
+    about: dict[str, Any] = {name: row[name] for name in ("labour_id", "person_id", "channel")}
+    about |= {"notification_id": row["id"], "cause_id": row["event_id"], "cause_type": row["event_type"]}
     match row["state"]:
         case NotificationState.SENT:
             uow.emit(NotificationSent(**about, sent_at=row["sent_at"]), key=key, at=now)
