@@ -38,12 +38,11 @@ async def pull_all(bus: PubSub, subscription: str) -> list[Message]:
 
 
 @asynccontextmanager
-async def served(app: Litestar | Callable[[str], Litestar]) -> AsyncIterator[str]:
-    """The application behind its real server, on a free port; or what makes the application of its URL."""
+async def served(app: Litestar) -> AsyncIterator[str]:
+    """The application behind its real server, on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    stop, url = asyncio.Event(), f"http://127.0.0.1:{port}"
-    app = app if isinstance(app, Litestar) else app(url)
+    stop = asyncio.Event()
     serving = asyncio.create_task(serve(app, host="127.0.0.1", port=port, stop=stop))
 
     async def listening() -> bool:
@@ -53,7 +52,7 @@ async def served(app: Litestar | Callable[[str], Litestar]) -> AsyncIterator[str
 
     await eventually(listening, "the server listens")
     try:
-        yield url
+        yield f"http://127.0.0.1:{port}"
     finally:
         stop.set()
         await serving

@@ -50,13 +50,8 @@ async def relay(stop: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
+    drain = partial(consumer, drain=True)
     run_role(
         "notification",
-        {
-            "api": api,
-            "consumer": consumer,
-            "consumer --drain": partial(consumer, drain=True),
-            "dispatcher": dispatcher,
-            "relay": relay,
-        },
+        {"api": api, "consumer": consumer, "consumer --drain": drain, "dispatcher": dispatcher, "relay": relay},
     )

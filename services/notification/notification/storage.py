@@ -92,7 +92,7 @@ _ENSURE_ROSTERS = text("""
     ON CONFLICT (labour_id) DO NOTHING
 """)
 
-# A statement of its own: it sees what the previous holder of the lock committed.
+# A statement of its own: under READ COMMITTED it sees what the previous holder of the lock committed.
 _LOCK_ROSTERS = text("""
     SELECT labour_id, version FROM roster WHERE labour_id = ANY(CAST(:labour_ids AS uuid[])) ORDER BY labour_id FOR UPDATE
 """)

@@ -1,6 +1,5 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from litestar.testing import AsyncTestClient
@@ -9,7 +8,7 @@ from messaging.faults import POINTS
 from messaging.unit_of_work import UnitsOfWork
 from notification.app import build
 
-from .sms_parts import PostOffice, local_settings, post_office
+from .sms_parts import Api, PostOffice, local_settings, post_office
 
 
 @pytest.fixture
@@ -21,6 +20,6 @@ async def office(notification_units: UnitsOfWork, tmp_path: Path) -> AsyncIterat
 
 
 @pytest.fixture
-async def api(notification_url: str, bus_host: str) -> AsyncIterator[AsyncTestClient[Any]]:
+async def api(notification_url: str, bus_host: str) -> AsyncIterator[Api]:
     async with AsyncTestClient(build(local_settings(notification_url))) as api:
         yield api

@@ -4,13 +4,14 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
+from litestar.testing import AsyncTestClient
 from sqlalchemy import RowMapping, select, text
 from uuid_utils.compat import uuid7
 
@@ -38,6 +39,7 @@ DEADLINE = 60.0  # seconds; only a failing test waits that long
 
 os.environ["NO_PROXY"] = "*"  # the provider of these tests runs on this machine
 
+Api = AsyncTestClient[Any]
 T = TypeVar("T")
 
 
@@ -64,11 +66,11 @@ async def client(url: str, *, token: str = TOKEN, sender: str = SENDER, timeout:
         await twilio.close()
 
 
-def notification(phone: str = PHONE, *, event_type: str = "labour.begun", event_id: UUID | None = None) -> Notification:
+def notification(phone: str = PHONE, *, event_type: str = "labour.begun") -> Notification:
     new_id = uuid7()
     return Notification(
         id=new_id,
-        event_id=event_id or uuid7(),
+        event_id=uuid7(),
         event_type=event_type,
         labour_id=uuid7(),
         person_id=uuid7(),
@@ -85,8 +87,8 @@ def notifications(count: int) -> list[Notification]:
 
 
 @asynccontextmanager
-async def held_at(point: FaultPoint, running: Coroutine[Any, Any, object], *, tasks: int = 1) -> AsyncIterator[None]:
-    """Starts `running` and holds the first `tasks` that reach `point` during the block. Then lets it finish."""
+async def held_at(point: FaultPoint, work: Coroutine[Any, Any, object], *, tasks: int = 1) -> AsyncIterator[None]:
+    """Starts `work`, holds the first `tasks` of it that reach `point` during the block, and then lets it finish."""
     held, full, opened = 0, asyncio.Event(), asyncio.Event()
 
     async def hold() -> None:
@@ -98,11 +100,13 @@ async def held_at(point: FaultPoint, running: Coroutine[Any, Any, object], *, ta
             await opened.wait()
 
     point.arm(hold)
-    task = asyncio.create_task(running)
+    task = asyncio.create_task(work)
     await asyncio.wait_for(full.wait(), DEADLINE)
-    yield
-    opened.set()
-    await task
+    try:
+        yield
+    finally:
+        opened.set()
+        await task
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,49 +125,40 @@ class PostOffice:
         defaults: dict[str, Any] = {"policies": {}, "quarantine": 0.0, "ask_interval": 0.0}
         return Reconciler(self.units, provider or self.provider, **(defaults | options))
 
-    async def post(self, *notifications: Notification) -> None:
+    async def post(self, *new: Notification) -> Sequence[Notification]:
         async with self.units() as uow:
-            await ledger.insert_pending(uow.session, notifications)
+            await ledger.insert_pending(uow.session, new)
+        return new
 
     async def post_one(self, phone: str = PHONE, **fields: Any) -> Notification:
-        one = notification(phone, **fields)
-        await self.post(one)
-        return one
+        return (await self.post(notification(phone, **fields)))[0]
 
-    async def post_many(self, count: int) -> list[Notification]:
-        everyone = notifications(count)
-        await self.post(*everyone)
-        return everyone
+    async def post_many(self, count: int) -> Sequence[Notification]:
+        return await self.post(*notifications(count))
 
     async def post_sending(self, attempt: int = 1) -> UUID:
         """The id of a message whose sender has called in this attempt and has no answer yet."""
         one = await self.post_one()
-        for _ in range(attempt):
-            if await self.state(one.id) != "PENDING":
-                await self.expire_leases()
-                await self.reconciler().run_once()
-            async with self.units() as uow:
-                await ledger.take(uow.session, limit=1, lease_seconds=0 if attempt > 1 else 60, call_within=1)
+        for _ in range(attempt - 1):
+            assert await self.put_in_doubt(one)
+            await self.reconciler().run_once()
+        async with self.units() as uow:
+            await ledger.take(uow.session, limit=1, lease_seconds=60, call_within=1)
         return one.id
 
     async def expire_leases(self) -> int:
         async with self.units() as uow:
             return await ledger.expire_leases(uow.session)
 
-    async def callback(
-        self, notification_id: UUID, status: str, *, sid: str = SID, code: int | None = 30003, attempt: int = 1
-    ) -> bool:
+    async def callback(self, notification_id: UUID, status: str, **facts: Any) -> bool:
+        facts = {"sid": SID, "code": 30003, "attempt": 1, **facts}
         async with self.units() as uow:
-            return await callbacks.apply_status(
-                uow, notification_id, sid=sid, status=status, code=code, attempt=attempt
-            )
+            return await callbacks.apply_status(uow, notification_id, status=status, **facts)
 
     async def row(self, notification_id: UUID) -> RowMapping:
         async with self.units() as uow:
-            found = await uow.session.execute(
-                select(notification_table).where(notification_table.c.id == notification_id)
-            )
-            return found.mappings().one()
+            statement = select(notification_table).where(notification_table.c.id == notification_id)
+            return (await uow.session.execute(statement)).mappings().one()
 
     async def state(self, notification_id: UUID) -> str:
         return str((await self.row(notification_id))["state"])
@@ -178,12 +173,11 @@ class PostOffice:
         async with self.units() as uow:
             return set(await uow.session.scalars(select(suppression_table.c.phone)))
 
-    async def put_in_doubt(self, notification_id: UUID) -> None:
-        """As a sender leaves it that dies before its call: taken, and the lease expired."""
+    async def put_in_doubt(self, one: Notification) -> bool:
+        """As a sender leaves it that dies before its call: taken, and the lease expired. False if it is not due."""
         async with self.units() as uow:
-            (lease,) = await ledger.take(uow.session, limit=1, lease_seconds=0, call_within=0)
-            assert lease.id == notification_id
-        assert await self.expire_leases() == 1
+            leases = await ledger.take(uow.session, limit=1, lease_seconds=0, call_within=0)
+        return [lease.id for lease in leases] == [one.id] and await self.expire_leases() == 1
 
     def fault(self, name: str, **settings: Any) -> None:
         self.sms.sandbox.faults.set(name, {"rate": 1, "seed": 1, **settings})
@@ -205,10 +199,11 @@ async def post_office(
         yield PostOffice(units, sms, provider)
 
 
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
 @asynccontextmanager
-async def raw_provider(
-    answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-) -> AsyncIterator[str]:
+async def raw_provider(answer: Answer) -> AsyncIterator[str]:
     """A provider whose answer is raw bytes. `answer` gets a connection whose request is not yet read."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -231,7 +226,7 @@ async def read_request(reader: asyncio.StreamReader) -> None:
     await reader.readexactly(int(length or 0))
 
 
-def saying(answer: bytes) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+def saying(answer: bytes) -> Answer:
     """Reads the request, answers with these bytes, and closes the connection."""
 
     async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -244,7 +239,5 @@ def saying(answer: bytes) -> Callable[[asyncio.StreamReader, asyncio.StreamWrite
 
 def http(status: str, body: str | bytes, content_type: str = "application/json") -> bytes:
     content = body if isinstance(body, bytes) else body.encode()
-    return (
-        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(content)}\r\n\r\n".encode()
-        + content
-    )
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(content)}\r\n\r\n"
+    return head.encode() + content

@@ -136,16 +136,13 @@ async def test_an_event_ahead_of_its_roster_waits_until_the_roster_is_complete(
 async def test_the_dispatcher_is_woken_after_the_commit_and_only_when_there_is_something_to_send(
     notification_units: UnitsOfWork, bus: PubSub
 ) -> None:
-    (first, *_), _ = a_labour(1)
+    (*roster_changes, complete), _ = a_labour(2)
     woken = []
     consumer = create_consumer(notification_units, bus, lambda: woken.append("now"))
 
-    await consumer.handle([delivery(first)])
+    await consumer.handle([delivery(change) for change in roster_changes])
     assert woken == []
-    labour = first.labour_id
-    await consumer.handle(
-        [delivery(LabourCompleted(labour_id=labour, roster_version=1, mother_name="Ada", completed_at=NOW))]
-    )
+    await consumer.handle([delivery(complete)])
     assert woken == ["now"]
 
 
@@ -236,22 +233,14 @@ async def test_the_bus_pushes_with_a_valid_token_and_delivers_again_what_is_earl
 
 
 def _create_push_subscriptions(project: str, endpoint: str) -> None:
+    token = PushConfig.OidcToken(service_account_email=PUSHER, audience="fern")
+    push = PushConfig(push_endpoint=endpoint, oidc_token=token)
+    retry = RetryPolicy(minimum_backoff=Duration(nanos=100_000_000), maximum_backoff=Duration(seconds=1))
     with PublisherClient() as publisher, SubscriberClient() as subscriber:
         for topic in TOPICS:
             path = publisher.create_topic(name=f"projects/{project}/topics/{topic}").name
-            subscriber.create_subscription(
-                Subscription(
-                    name=f"projects/{project}/subscriptions/notification.{topic}",
-                    topic=path,
-                    push_config=PushConfig(
-                        push_endpoint=endpoint,
-                        oidc_token=PushConfig.OidcToken(service_account_email=PUSHER, audience="fern"),
-                    ),
-                    retry_policy=RetryPolicy(
-                        minimum_backoff=Duration(nanos=100_000_000), maximum_backoff=Duration(seconds=1)
-                    ),
-                )
-            )
+            name = f"projects/{project}/subscriptions/notification.{topic}"
+            subscriber.create_subscription(Subscription(name=name, topic=path, push_config=push, retry_policy=retry))
 
 
 async def test_the_migrations_make_the_tables_that_the_code_expects(notification_engine: AsyncEngine) -> None:

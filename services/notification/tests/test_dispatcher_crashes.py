@@ -101,10 +101,10 @@ def set_faults(office: PostOffice, fault: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def fresh_office(server: TemporaryServer, data_dir: Path) -> AsyncIterator[PostOffice]:
-    engine = create_engine(await fresh_database(server, "notification"), process="test", pool_size=10)
+async def office_at(url: str, data_dir: Path, **options: float) -> AsyncIterator[PostOffice]:
+    engine = create_engine(url, process="test", pool_size=10)
     try:
-        async with post_office(units_of_work(engine, "notification"), data_dir, timeout=TIMEOUT) as office:
+        async with post_office(units_of_work(engine, "notification"), data_dir, **options) as office:
             yield office
     finally:
         await engine.dispose()
@@ -112,7 +112,7 @@ async def fresh_office(server: TemporaryServer, data_dir: Path) -> AsyncIterator
 
 async def crash_and_recover(server: TemporaryServer, data_dir: Path, point: str, fault: str) -> list[str]:
     """The list of what is wrong afterwards."""
-    async with fresh_office(server, data_dir) as office:
+    async with office_at(await fresh_database(server, "notification"), data_dir, timeout=TIMEOUT) as office:
         everyone = await office.post_many(3)
         set_faults(office, fault)
 
@@ -151,8 +151,7 @@ async def test_each_person_has_one_text_after_the_process_was_killed_at_each_poi
 
 async def kill_and_restart(server: TemporaryServer, data_dir: Path, point: str) -> Counter[tuple[str, int]]:
     url = await fresh_database(server, "notification")
-    engine = create_engine(url, process="test", pool_size=2)
-    async with post_office(units_of_work(engine, "notification"), data_dir) as office:
+    async with office_at(url, data_dir) as office:
         everyone = await office.post_many(3)
         office.fault("reply-lost", times=2)
         environment = {
@@ -172,9 +171,7 @@ async def kill_and_restart(server: TemporaryServer, data_dir: Path, point: str) 
             assert await asyncio.wait_for(doomed.wait(), 60) == -9
         async with dispatcher_process(environment):
             await eventually(lambda: unsettled(office), lambda count: count == 0)
-        outcome = Counter([(await office.state(one.id), len(office.texts(one))) for one in everyone])
-    await engine.dispose()
-    return outcome
+        return Counter([(await office.state(one.id), len(office.texts(one))) for one in everyone])
 
 
 @contextlib.asynccontextmanager

@@ -11,10 +11,10 @@ from uuid_utils.compat import uuid7
 
 from contracts.events import (
     Event,
+    InviteRevoked,
     LabourAnnounced,
     LabourBegun,
     LabourCompleted,
-    NotificationSent,
     SubscriberAdded,
     SubscriberRemoved,
 )
@@ -119,17 +119,8 @@ def test_a_roster_change_that_is_already_applied_changes_nothing() -> None:
 
 
 def test_an_event_without_a_reaction_is_a_programming_error() -> None:
-    stray = NotificationSent(
-        labour_id=LABOUR,
-        notification_id=uuid7(),
-        cause_id=uuid7(),
-        cause_type="labour.begun",
-        person_id=uuid7(),
-        channel="sms",
-        sent_at=NOW,
-    )
     with pytest.raises(TypeError):
-        react(uuid7(), stray, Roster(LABOUR))
+        react(uuid7(), InviteRevoked(labour_id=LABOUR, invite_id=uuid7()), Roster(LABOUR))
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12), st.randoms(use_true_random=False))

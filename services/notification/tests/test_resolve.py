@@ -1,17 +1,12 @@
 """A message in doubt under the policy `hold` waits for an operator, who resolves it once."""
 
-from typing import Any
-
 import httpx
 import pytest
-from litestar.testing import AsyncTestClient
 
 from notification.delivery.reconciler import Reconciled
 from notification.domain.notification import Notification, Policy
 
-from .sms_parts import OPERATOR, PostOffice, notification
-
-Api = AsyncTestClient[Any]
+from .sms_parts import OPERATOR, Api, PostOffice, notification
 
 
 async def resolve(api: Api, one: Notification, decision: str, headers: dict[str, str] = OPERATOR) -> httpx.Response:
@@ -66,9 +61,7 @@ async def test_a_message_that_does_not_exist_cannot_be_resolved(api: Api) -> Non
     assert (await resolve(api, notification(), "sent")).status_code == 404
 
 
-async def test_an_operator_sees_the_count_of_each_state_and_the_messages_about_an_event(
-    office: PostOffice, api: Api
-) -> None:
+async def test_an_operator_sees_counts_and_the_messages_about_an_event(office: PostOffice, api: Api) -> None:
     doubtful, waiting = await held(office), await office.post_one()
 
     counts = (await api.get("/operations/notifications/counts", headers=OPERATOR)).json()

@@ -1,25 +1,25 @@
 """Webhooks change something only if they are signed. Statuses, STOP and START reach the ledger from the sandbox."""
 
+import asyncio
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from uuid import UUID
 
 import httpx
 import pytest
-from litestar import Litestar
-from litestar.testing import AsyncTestClient
 from twilio.request_validator import RequestValidator
 
-from e2e.support.tools import served
 from messaging.errors import SettingsError
 from notification.app import build
 from notification.delivery import callbacks
 from notification.settings import Settings
+from servicekit.web import serve
 
-from .sms_parts import ACCOUNT, PHONE, PUBLIC_URL, SID, TOKEN, PostOffice, eventually, local_settings
+from .sms_parts import ACCOUNT, PHONE, PUBLIC_URL, SID, TOKEN, Api, PostOffice, eventually, local_settings
 
 
 def status_form(status: str, sid: str = SID, **more: str) -> dict[str, str]:
@@ -34,20 +34,17 @@ async def post_signed(api: httpx.AsyncClient, path: str, form: dict[str, str], *
 # Signatures
 
 
-async def test_a_signed_status_is_applied(office: PostOffice, api: AsyncTestClient[Any]) -> None:
+async def test_a_signed_status_is_applied(office: PostOffice, api: Api) -> None:
     notification_id = await office.post_sending()
+    path = f"/webhooks/twilio/status?nid={notification_id}&attempt=1"
 
-    assert (
-        await post_signed(api, f"/webhooks/twilio/status?nid={notification_id}&attempt=1", status_form("sent")) == 204
-    )
+    assert await post_signed(api, path, status_form("sent")) == 204
 
     row = await office.row(notification_id)
     assert (row["state"], row["sid"]) == ("SENT", SID)
 
 
-async def test_a_status_without_its_own_signature_changes_nothing(
-    office: PostOffice, api: AsyncTestClient[Any]
-) -> None:
+async def test_a_status_without_its_own_signature_changes_nothing(office: PostOffice, api: Api) -> None:
     notification_id = await office.post_sending()
     path, form = f"/webhooks/twilio/status?nid={notification_id}&attempt=1", status_form("delivered")
 
@@ -70,7 +67,7 @@ async def test_a_status_without_its_own_signature_changes_nothing(
     assert await office.events(notification_id) == []
 
 
-async def test_a_reply_without_its_signature_opts_no_person_out(office: PostOffice, api: AsyncTestClient[Any]) -> None:
+async def test_a_reply_without_its_signature_opts_no_person_out(office: PostOffice, api: Api) -> None:
     form = {"From": PHONE, "Body": "STOP"}
 
     assert (await api.post("/webhooks/twilio/inbound", data=form)).status_code == 403
@@ -79,7 +76,7 @@ async def test_a_reply_without_its_signature_opts_no_person_out(office: PostOffi
     assert await office.suppressed() == set()
 
 
-async def test_the_problem_says_what_to_check_and_nothing_about_the_person(api: AsyncTestClient[Any]) -> None:
+async def test_the_problem_says_what_to_check_and_nothing_about_the_person(api: Api) -> None:
     answer = await api.post("/webhooks/twilio/inbound", data={"From": PHONE, "Body": "STOP"})
 
     assert answer.headers["content-type"].startswith("application/problem+json")
@@ -87,7 +84,7 @@ async def test_the_problem_says_what_to_check_and_nothing_about_the_person(api: 
     assert PHONE not in answer.text
 
 
-async def test_a_status_of_an_unknown_notification_is_accepted_and_ignored(api: AsyncTestClient[Any]) -> None:
+async def test_a_status_of_an_unknown_notification_is_accepted_and_ignored(api: Api) -> None:
     path = f"/webhooks/twilio/status?nid={UUID(int=7)}&attempt=1"
 
     assert await post_signed(api, path, status_form("delivered")) == 204
@@ -96,9 +93,7 @@ async def test_a_status_of_an_unknown_notification_is_accepted_and_ignored(api: 
 # STOP and START
 
 
-async def test_a_person_who_says_stop_gets_nothing_more_until_start(
-    office: PostOffice, api: AsyncTestClient[Any]
-) -> None:
+async def test_a_person_who_says_stop_gets_nothing_more_until_start(office: PostOffice, api: Api) -> None:
     for word in [*sorted(callbacks.STOP_WORDS), " stop\n"]:
         assert await post_signed(api, "/webhooks/twilio/inbound", {"From": PHONE, "Body": word}) == 200
         stopped = await office.post_one()
@@ -112,7 +107,7 @@ async def test_a_person_who_says_stop_gets_nothing_more_until_start(
         assert (await office.state(started.id), len(office.texts(started))) == ("SENT", 1), word
 
 
-async def test_any_other_reply_changes_nothing(office: PostOffice, api: AsyncTestClient[Any]) -> None:
+async def test_any_other_reply_changes_nothing(office: PostOffice, api: Api) -> None:
     for body in ("Congratulations!", "", "please do not stop"):
         assert await post_signed(api, "/webhooks/twilio/inbound", {"From": PHONE, "Body": body}) == 200
 
@@ -122,9 +117,19 @@ async def test_any_other_reply_changes_nothing(office: PostOffice, api: AsyncTes
 # From the sandbox over HTTP to the ledger
 
 
-def api_at(notification_url: str) -> Callable[[str], Litestar]:
+@asynccontextmanager
+async def serving_api(notification_url: str) -> AsyncIterator[str]:
     """The provider signs the URL that it calls, so the API must know its own."""
-    return lambda url: build(local_settings(notification_url, PUBLIC_URL=url))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    stop, url = asyncio.Event(), f"http://127.0.0.1:{port}"
+    app = build(local_settings(notification_url, PUBLIC_URL=url))
+    api = asyncio.create_task(serve(app, host="127.0.0.1", port=port, stop=stop))
+    try:
+        yield url
+    finally:
+        stop.set()
+        await api
 
 
 @pytest.mark.parametrize("fault", [None, "callbacks-doubled", "callbacks-reordered", "undelivered"])
@@ -133,7 +138,7 @@ async def test_the_sandboxs_callbacks_bring_a_message_to_its_final_state(
 ) -> None:
     if fault is not None:
         office.fault(fault)
-    async with served(api_at(notification_url)) as url:
+    async with serving_api(notification_url) as url:
         one = await office.post_one()
         await office.dispatcher(callback_url=f"{url}/webhooks/twilio/status").run_once()
 
@@ -148,7 +153,7 @@ async def test_a_callback_resolves_a_message_in_doubt_before_the_reconciler_asks
     office: PostOffice, notification_url: str, bus_host: str
 ) -> None:
     office.fault("reply-lost")
-    async with served(api_at(notification_url)) as url:
+    async with serving_api(notification_url) as url:
         one = await office.post_one()
         await office.dispatcher(callback_url=f"{url}/webhooks/twilio/status").run_once()
 

@@ -131,9 +131,7 @@ def test_a_name_is_written_in_gsm_7_if_all_of_it_can_be(name: str, plain: str) -
 
 
 @given(st.one_of(texts, gsm_texts))
-@example(
-    "a" * 152 + "€" + "a" * 152
-)  # the euro takes two places and goes whole into the second part: three parts in all
+@example("a" * 152 + "€" + "a" * 152)  # the euro takes two places and goes whole into the second of three parts
 @example("ж" * 66 + "𠮷" + "ж" * 66)
 def test_segments_are_counted_as_the_provider_counts_them(text: str) -> None:
     assert segments(text) == count_segments(text)

@@ -86,7 +86,7 @@ class Dispatcher:
         self._in_flight, self._poll_interval, self._stop_limit = in_flight, poll_interval, stop_limit
         self._rate = SendRate(per_second)
         self._woken = asyncio.Event()
-        self._trouble = Backoff(base=1.0, cap=60.0)
+        self._credentials_backoff = Backoff(base=1.0, cap=60.0)
         self._paused_until = 0.0
 
     def wake(self) -> None:
@@ -138,7 +138,7 @@ class Dispatcher:
         limit = min(slots, self._rate.available())
         if time.monotonic() < self._paused_until:
             limit = 0
-        elif self._trouble.failures:
+        elif self._credentials_backoff.failures:
             limit = min(limit, 1)  # one attempt, to find out whether the credentials are accepted again
         if limit <= 0:
             return []
@@ -204,9 +204,9 @@ class Dispatcher:
         if isinstance(outcome, Misconfigured):
             if time.monotonic() < self._paused_until:
                 return  # another call under way has logged it
-            pause = self._trouble.next()
+            pause = self._credentials_backoff.next()
             self._paused_until = time.monotonic() + pause
             log.critical("sending stopped: check TWILIO_ACCOUNT_SID and TWILIO_AUTH_TOKEN", reason=outcome.reason,
                          retry_in=round(pause, 1))  # fmt: skip
         elif isinstance(outcome, Accepted | PermanentlyRefused):
-            self._trouble.reset()
+            self._credentials_backoff.reset()
