@@ -11,7 +11,8 @@ import labour.application.told
 import notification.domain.reactions
 from contracts.events import Event
 from contracts.registry import EVENTS, json_schema
-from notification.domain.reactions import Member, Roster, react
+from notification.domain.reactions import react
+from notification.domain.roster import Member, Roster
 
 TOPICS: dict[str, list[str]] = tomllib.loads((Path(__file__).parents[2] / "infra/topology.toml").read_text())["topics"]
 LABOUR = uuid4()

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
+from e2e.support.crash import crash_at
 from e2e.support.events import TOPICS, Happened
 from e2e.support.tools import apply_topology, eventually, pull_all
 from fern.runtime.postgres import TemporaryServer
@@ -263,10 +264,6 @@ async def test_while_the_database_is_away_messages_are_kept_and_then_handled(
     assert await written(labour_engine) == [1]
 
 
-class Crash(BaseException):
-    pass
-
-
 POINTS = [
     consumer_module.AFTER_RECEIVE,
     consumer_module.AFTER_CLAIM,
@@ -280,16 +277,9 @@ POINTS = [
 async def test_a_consumer_that_dies_anywhere_leaves_one_effect_after_redelivery(
     labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub, point: FaultPoint
 ) -> None:
-    async def crash() -> None:
-        raise Crash
-
     message = delivery(1)
-    point.arm(crash)
-    try:
-        with pytest.raises(Crash):
-            await a_consumer(labour_units, bus).handle([message])
-    finally:
-        point.disarm()
+    with crash_at(point):
+        await a_consumer(labour_units, bus).handle([message])
 
     assert await written(labour_engine) == ([1] if point is consumer_module.AFTER_COMMIT else [])
     assert len(await claimed(labour_engine)) == len(await written(labour_engine))

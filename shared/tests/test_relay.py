@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from e2e.support.crash import crash_at
 from e2e.support.events import (
     TOPICS,
     AlsoHappened,
@@ -222,26 +223,15 @@ async def _until_it_works(action: Callable[[], Awaitable[None]]) -> None:
     await eventually(works, "the database is back")
 
 
-class Crash(BaseException):
-    pass
-
-
 @pytest.mark.parametrize(
     "point", [relay.AFTER_READ, relay.AFTER_PUBLISH, relay.AFTER_MARK], ids=lambda point: point.name
 )
 async def test_a_relay_that_dies_anywhere_leaves_its_work_to_the_next(
     labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub, point: FaultPoint
 ) -> None:
-    async def crash() -> None:
-        raise Crash
-
     await emit(labour_units, Happened("a", 1), Happened("a", 2))
-    point.arm(crash)
-    try:
-        with pytest.raises(Crash):
-            await Relay(labour_engine, bus).run_once()
-    finally:
-        point.disarm()
+    with crash_at(point):
+        await Relay(labour_engine, bus).run_once()
     assert not await all_published(labour_engine)
 
     assert (await Relay(labour_engine, bus).run_once()).published == 2

@@ -4,6 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from messaging.consumer import AFTER_EFFECT, Consumer, React, Received, Verdict
 from messaging.relay import Pass, Relay, Row
 from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork
-from notification.application.batch_reaction import reaction
+from notification.application.batch_reaction import react_to_batch
 from notification.delivery import ledger
 from notification.delivery.twilio import Accepted, Twilio
 from tests.sms_parts import NOWHERE
@@ -253,7 +254,7 @@ class RetentionShorterThanReplay(Retention):
     "send inside the transaction",
     Finding("duplicated", "labour.completed", "was told to the same person 2 times"),
     breaks=6,
-    ours=lambda provider: reaction(wake_dispatcher=lambda: None),
+    ours=lambda provider: partial(react_to_batch, wake_dispatcher=lambda: None),
     check=checks.a_sender_dies_after_the_call,
 )
 def send_inside_the_transaction(provider: Twilio) -> React[Event]:
@@ -261,14 +262,13 @@ def send_inside_the_transaction(provider: Twilio) -> React[Event]:
     text and note are done together or not at all. A rollback takes back the claim and the note; it cannot take back the text, and
     the next delivery sends another.
     """
-    write = reaction(wake_dispatcher=lambda: None)
 
     async def write_and_send(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collection[UUID]:
-        early = await write(uow, events)
+        early = await react_to_batch(uow, events, wake_dispatcher=lambda: None)
         for lease in await ledger.take(uow.session, limit=100, lease_seconds=30, call_within=10):
             outcome = await provider.send(to=lease.phone, body=lease.body, status_callback=NOWHERE)
             if isinstance(outcome, Accepted):
-                await ledger.settle_sent(uow, lease.id, sid=outcome.sid)
+                await ledger.record_sent(uow, lease.id, sid=outcome.sid)
         return early
 
     return write_and_send

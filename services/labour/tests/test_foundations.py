@@ -6,16 +6,15 @@ from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from httpx import AsyncClient
-from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
 from conftest import fresh_database, migrate
 from contracts.events import Event, NotificationDelivered, NotificationFailed, NotificationSent
 from contracts.registry import EVENTS, decode
+from e2e.support.crash import crash_at
+from e2e.support.schema import schema_differences
 from fern.runtime.postgres import TemporaryServer
 from labour import storage
 from labour.application import commands, told
@@ -89,10 +88,6 @@ async def test_the_migration_of_the_status_keeps_the_rows_written_before_it(post
     await database.close()
 
 
-class Crash(BaseException):
-    pass
-
-
 @pytest.mark.parametrize(
     "point", ["uow.after_write_before_events", "uow.before_commit", "uow.after_commit_before_wakeup"]
 )
@@ -102,16 +97,9 @@ async def test_an_event_exists_if_and_only_if_the_change_committed(
     async with labour_units() as uow:
         labour = await commands.plan_labour(CommandContext(uow, "ada"), mother_name="Ada")
 
-    async def crash() -> None:
-        raise Crash
-
-    POINTS[point].arm(crash)
-    try:
-        with pytest.raises(Crash):
-            async with labour_units() as uow:
-                await commands.complete_labour(CommandContext(uow, "ada"), labour.id)
-    finally:
-        POINTS[point].disarm()
+    with crash_at(POINTS[point]):
+        async with labour_units() as uow:
+            await commands.complete_labour(CommandContext(uow, "ada"), labour.id)
 
     committed = point == "uow.after_commit_before_wakeup"
     assert await fetch(labour_engine, "SELECT phase FROM labour") == ["complete" if committed else "planned"]
@@ -175,16 +163,4 @@ async def test_everything_that_can_happen_to_a_labour_is_sent_as_its_contract_sa
 
 
 async def test_the_migrations_make_the_tables_that_the_code_expects(labour_engine: AsyncEngine) -> None:
-    def differences(connection: Connection) -> list[Any]:
-        found = compare_metadata(MigrationContext.configure(connection), storage.metadata)
-        ours = {table.name for table in storage.metadata.sorted_tables}
-        return [one for one in found if not _extra(one, ours)]
-
-    async with labour_engine.connect() as connection:
-        assert await connection.run_sync(differences) == []
-
-
-def _extra(difference: Any, ours: set[str]) -> bool:
-    """Tables and partial indexes that the database has and the code's metadata need not know."""
-    kind = difference[0]
-    return kind == "remove_index" or (kind == "remove_table" and difference[1].name not in ours)
+    assert await schema_differences(labour_engine, storage.metadata) == []

@@ -4,8 +4,8 @@ import asyncio
 
 from alembic import context
 
-from notification.delivery import ledger
 from notification.settings import Settings
+from notification.storage import metadata
 from servicekit.migrations import migrate
 
-asyncio.run(migrate(context, Settings.load().database_url, ledger.metadata))
+asyncio.run(migrate(context, Settings.load().database_url, metadata))

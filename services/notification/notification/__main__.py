@@ -7,7 +7,7 @@ import asyncio
 from functools import partial
 
 from notification.settings import Settings
-from servicekit.process import run_role, until_ready
+from servicekit.process import run_role
 
 
 async def api(stop: asyncio.Event) -> None:
@@ -38,58 +38,9 @@ async def consumer(stop: asyncio.Event, *, drain: bool = False) -> None:
 
 
 async def dispatcher(stop: asyncio.Event) -> None:
-    from messaging import relay as outbox_relay
-    from messaging.database import create_engine, ping
-    from messaging.unit_of_work import UnitOfWork
-    from messaging.wakeups import Listener, Waker
-    from notification.delivery import ledger
-    from notification.delivery.dispatcher import Dispatcher
-    from notification.delivery.reconciler import Reconciler
-    from notification.delivery.twilio import Twilio
+    from notification.delivery.process import run_dispatcher
 
-    settings = Settings.load()
-    engine = create_engine(settings.database_url, process="notification-dispatcher", pool_size=10)
-    waker = Waker(settings.database_url, outbox_relay.CHANNEL, process="notification-dispatcher")
-
-    def units_of_work() -> UnitOfWork:
-        return UnitOfWork(engine, source="notification", committed=waker.wake)
-
-    provider = Twilio(
-        account_sid=settings.twilio_account_sid,
-        auth_token=settings.twilio_auth_token,
-        sender=settings.twilio_from,
-        base_url=settings.twilio_base_url,
-        timeout=settings.timeout_seconds,
-    )
-    sender = Dispatcher(
-        units_of_work,
-        provider,
-        callback_url=f"{settings.public_url}/webhooks/twilio/status",
-        lease_seconds=settings.lease_seconds,
-        call_within=settings.call_within,
-        per_second=settings.per_second,
-    )
-    reconciler = Reconciler(
-        units_of_work,
-        provider,
-        policies=settings.policies,
-        quarantine=settings.quarantine_seconds,
-        ask_interval=settings.ask_seconds,
-    )
-    listener = Listener(settings.database_url, ledger.CHANNEL, sender.wake, process="notification-dispatcher")
-    try:
-        if not await until_ready("database", lambda: ping(engine), stop):
-            return
-        async with asyncio.TaskGroup() as tasks:
-            background = [tasks.create_task(waker.run()), tasks.create_task(listener.run())]
-            reconciling = tasks.create_task(reconciler.run(stop))
-            await sender.run(stop)
-            await reconciling
-            for task in background:
-                task.cancel()
-    finally:
-        await provider.close()
-        await engine.dispose()
+    await run_dispatcher(stop, Settings.load())
 
 
 async def relay(stop: asyncio.Event) -> None:
@@ -99,13 +50,8 @@ async def relay(stop: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
+    drain = partial(consumer, drain=True)
     run_role(
         "notification",
-        {
-            "api": api,
-            "consumer": consumer,
-            "consumer --drain": partial(consumer, drain=True),
-            "dispatcher": dispatcher,
-            "relay": relay,
-        },
+        {"api": api, "consumer": consumer, "consumer --drain": drain, "dispatcher": dispatcher, "relay": relay},
     )

@@ -15,6 +15,7 @@ from messaging.wakeups import Waker
 from notification.consumer import create_consumer
 from notification.delivery import ledger
 from notification.http.notifications import LedgerOperations, NotificationController
+from notification.http.problems import PROBLEMS
 from notification.http.push import PushController, PushVerifier
 from notification.http.webhooks import TwilioController
 from notification.settings import Settings
@@ -25,7 +26,7 @@ NAME = "notification-api"
 
 
 def build(settings: Settings) -> Litestar:
-    """Called inside the running event loop, as the bus wants it."""
+    """Call it inside the running event loop, which the client of the bus needs."""
     engine = create_engine(settings.database_url, process=NAME)
     wake_relay = Waker(settings.database_url, relay.CHANNEL, process=NAME)
     wake_dispatcher = Waker(settings.database_url, ledger.CHANNEL, process=NAME)
@@ -52,9 +53,9 @@ def build(settings: Settings) -> Litestar:
     )
     return create_app(
         title="FernLabour: Notification",
-        description="Who was told what, and how far each message got.",
+        description="The messages about each labour, and their delivery status.",
         routes=[TwilioController, PushController, operations],
-        problems={},
+        problems=PROBLEMS,
         dependencies={
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
             "retention": Provide(lambda: Retention.of(engine, settings), sync_to_thread=False),

@@ -1,13 +1,14 @@
-"""How this service consumes: its name, its events, and what it does about them."""
+"""The consumer of the Notification service: its name, its topics, and its reaction to `labour.*` and `subscriber.*` events."""
 
 from collections.abc import Callable
+from functools import partial
 
 from contracts.events import Event
 from contracts.registry import UnknownEvent, WrongSchema, decode
 from messaging.bus import Publisher
 from messaging.consumer import Consumer, decoder
 from messaging.unit_of_work import UnitsOfWork
-from notification.application.batch_reaction import reaction
+from notification.application.batch_reaction import react_to_batch
 from notification.domain.reactions import TOPICS
 
 NAME = "notification"
@@ -16,10 +17,11 @@ NAME = "notification"
 def create_consumer(
     units_of_work: UnitsOfWork, publisher: Publisher, wake_dispatcher: Callable[[], None]
 ) -> Consumer[Event]:
+    """`wake_dispatcher` is called after each commit that leaves something to send."""
     return Consumer(
         NAME,
         units_of_work=units_of_work,
         decode=decoder(TOPICS, decode, {UnknownEvent: "unknown-version", WrongSchema: "wrong-schema"}),
-        react=reaction(wake_dispatcher),
+        react=partial(react_to_batch, wake_dispatcher=wake_dispatcher),
         publisher=publisher,
     )

@@ -1,4 +1,4 @@
-"""What the Notification service needs to know about the world around it."""
+"""The settings of the Notification service, from environment variables."""
 
 import os
 from collections.abc import Mapping
@@ -12,19 +12,19 @@ from servicekit.settings import Environment
 @dataclass(frozen=True, slots=True)
 class Settings:
     """NOTIFICATION_DATABASE_URL   postgresql+asyncpg://…, the service's own database
-    PUBSUB_PROJECT_ID         the project whose topics and subscriptions we use
+    PUBSUB_PROJECT_ID         the project of the topics and subscriptions
     OPERATIONS_TOKEN          bearer token of the operations routes
-    NOTIFICATION_API_HOST, NOTIFICATION_API_PORT   where the API listens (127.0.0.1, 8402)
-    PUBLIC_URL                where the provider reaches the API; signed callbacks are checked against it
+    NOTIFICATION_API_HOST, NOTIFICATION_API_PORT   the address at which the API listens (127.0.0.1, 8402)
+    PUBLIC_URL                the URL at which the provider reaches the API; the signature of a callback covers it
     TWILIO_ACCOUNT_SID, TWILIO_AUTH_TOKEN, TWILIO_FROM   the account, its secret, and the sending number
-    TWILIO_BASE_URL           another place than Twilio's own, for local runs
-    SMS_POLICIES              what to do with an absent message in doubt, e.g. labour.begun=at_most_once,labour.completed=ask
-    SMS_QUARANTINE_SECONDS    when to believe that the provider does not have a message (900; local 5)
-    SMS_ASK_SECONDS           how often to ask about a message in doubt (30; local 1)
+    TWILIO_BASE_URL           the URL of a stand-in for Twilio, for local runs
+    SMS_POLICIES              the policy for each event type, e.g. labour.begun=at_most_once,labour.completed=ask (ask for all)
+    SMS_QUARANTINE_SECONDS    seconds in doubt after which a message that the provider does not list is absent (900; local 5)
+    SMS_ASK_SECONDS           interval between questions about a message in doubt (30; local 1)
     SMS_LEASE_SECONDS         how long a row belongs to one sender (30; local 8)
     SMS_TIMEOUT_SECONDS       how long a call may take; at most half a lease (10; local 3)
-    SMS_PER_SECOND            calls a second of one dispatcher (1; local 100)
-    PUSH_AUDIENCE, PUSH_JWKS_URL, PUSH_SERVICE_ACCOUNT   for the push endpoint; without an audience it is closed
+    SMS_PER_SECOND            calls a second by one dispatcher (1; local 100)
+    PUSH_AUDIENCE, PUSH_JWKS_URL, PUSH_SERVICE_ACCOUNT   for the push endpoint, which is disabled without an audience
     RELAY_POLL_SECONDS, RETENTION_DAYS, REPLAY_HORIZON_DAYS   as in the Labour service (1, 90, 30)
     """
 
@@ -89,7 +89,7 @@ class Settings:
 
     @property
     def call_within(self) -> float:
-        """A call that begins in this time ends, or times out, well before its lease does."""
+        """Seconds. A call that begins within this time ends, or times out, before its lease does."""
         return (self.lease_seconds - self.timeout_seconds) / 2
 
 

@@ -1,48 +1,60 @@
-"""What the tests of sending are made of: a ledger in a real database, the real client, and the sandbox as the provider."""
+"""Parts of the tests of delivery: a ledger in a real database, the real client, and the sandbox as the provider."""
 
 import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
+from litestar.testing import AsyncTestClient
 from sqlalchemy import RowMapping, select, text
 from uuid_utils.compat import uuid7
 
 from messaging.faults import FaultPoint
 from messaging.unit_of_work import UnitsOfWork
-from notification.delivery import ledger
+from notification.delivery import callbacks, ledger
 from notification.delivery.dispatcher import Dispatcher
 from notification.delivery.reconciler import Reconciler
 from notification.delivery.twilio import Twilio
 from notification.domain import wording
 from notification.domain.notification import Notification
+from notification.settings import Settings
+from notification.storage import notification_table, suppression_table
 from sms_sandbox import Address, running
 
 ACCOUNT = "AC" + "a1" * 16
 TOKEN = "a-token"
 SENDER = "+15005550006"
 PHONE = "+12025550123"
-NOWHERE = "http://127.0.0.1:9/webhooks/twilio/status"  # callbacks go there when a test wants none
-PATIENCE = 60.0  # seconds; only a failing test waits that long
+SID = "SM" + "1" * 32
+PUBLIC_URL = "https://fern.example"
+OPERATOR = {"Authorization": "Bearer local-operations"}
+NOWHERE = "http://127.0.0.1:9/webhooks/twilio/status"  # for tests without callbacks: nothing listens there
+DEADLINE = 60.0  # seconds; only a failing test waits that long
 
-os.environ["NO_PROXY"] = "*"  # the provider of these tests is always on this machine
+os.environ["NO_PROXY"] = "*"  # the provider of these tests runs on this machine
 
+Api = AsyncTestClient[Any]
 T = TypeVar("T")
 
 
 async def eventually(look: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
-    """What `look` sees once it holds; fails with the last thing seen."""
-    deadline = time.monotonic() + PATIENCE
+    """Polls `look` until its result `holds`, and returns it. Fails with the last result after the deadline."""
+    deadline = time.monotonic() + DEADLINE
     while not holds(seen := await look()):
         assert time.monotonic() < deadline, f"still {seen!r}"
         await asyncio.sleep(0.02)
     return seen
+
+
+def local_settings(notification_url: str, **variables: str) -> Settings:
+    ours = {"NOTIFICATION_DATABASE_URL": notification_url, "PUBLIC_URL": PUBLIC_URL, "TWILIO_AUTH_TOKEN": TOKEN}
+    return Settings.load({"FERN_MODE": "local", **ours, **variables})
 
 
 @asynccontextmanager
@@ -54,11 +66,11 @@ async def client(url: str, *, token: str = TOKEN, sender: str = SENDER, timeout:
         await twilio.close()
 
 
-def notification(phone: str = PHONE, *, event_type: str = "labour.begun", event_id: UUID | None = None) -> Notification:
+def notification(phone: str = PHONE, *, event_type: str = "labour.begun") -> Notification:
     new_id = uuid7()
     return Notification(
         id=new_id,
-        event_id=event_id or uuid7(),
+        event_id=uuid7(),
         event_type=event_type,
         labour_id=uuid7(),
         person_id=uuid7(),
@@ -69,26 +81,32 @@ def notification(phone: str = PHONE, *, event_type: str = "labour.begun", event_
     )
 
 
-class Gate:
-    """Holds the first few that come to a fault point until it is opened; whoever comes later passes."""
+def notifications(count: int) -> list[Notification]:
+    """Each to a phone of its own."""
+    return [notification(f"+1202555{number:04}") for number in range(100, 100 + count)]
 
-    def __init__(self, point: FaultPoint, *, holds: int = 1) -> None:
-        self.held, self._holds, self._opened = 0, holds, asyncio.Event()
-        point.arm(self._hold)
 
-    async def _hold(self) -> None:
-        if self.held < self._holds:
-            self.held += 1
-            await self._opened.wait()
+@asynccontextmanager
+async def held_at(point: FaultPoint, work: Coroutine[Any, Any, object], *, tasks: int = 1) -> AsyncIterator[None]:
+    """Starts `work`, holds the first `tasks` of it that reach `point` during the block, and then lets it finish."""
+    held, full, opened = 0, asyncio.Event(), asyncio.Event()
 
-    async def full(self) -> None:
-        async def look() -> int:
-            return self.held
+    async def hold() -> None:
+        nonlocal held
+        held += 1
+        if held == tasks:
+            full.set()
+        if held <= tasks:
+            await opened.wait()
 
-        await eventually(look, lambda held: held == self._holds)
-
-    def open(self) -> None:
-        self._opened.set()
+    point.arm(hold)
+    task = asyncio.create_task(work)
+    await asyncio.wait_for(full.wait(), DEADLINE)
+    try:
+        yield
+    finally:
+        opened.set()
+        await task
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,49 +125,68 @@ class PostOffice:
         defaults: dict[str, Any] = {"policies": {}, "quarantine": 0.0, "ask_interval": 0.0}
         return Reconciler(self.units, provider or self.provider, **(defaults | options))
 
-    async def post(self, *notifications: Notification) -> None:
+    async def post(self, *new: Notification) -> Sequence[Notification]:
         async with self.units() as uow:
-            await ledger.insert_pending(uow.session, notifications)
+            await ledger.insert_pending(uow.session, new)
+        return new
 
     async def post_one(self, phone: str = PHONE, **fields: Any) -> Notification:
-        one = notification(phone, **fields)
-        await self.post(one)
-        return one
+        return (await self.post(notification(phone, **fields)))[0]
+
+    async def post_many(self, count: int) -> Sequence[Notification]:
+        return await self.post(*notifications(count))
+
+    async def post_sending(self, attempt: int = 1) -> UUID:
+        """The id of a message whose sender has called in this attempt and has no answer yet."""
+        one = await self.post_one()
+        for _ in range(attempt - 1):
+            assert await self.put_in_doubt(one)
+            await self.reconciler().run_once()
+        async with self.units() as uow:
+            await ledger.take(uow.session, limit=1, lease_seconds=60, call_within=1)
+        return one.id
+
+    async def expire_leases(self) -> int:
+        async with self.units() as uow:
+            return await ledger.expire_leases(uow.session)
+
+    async def callback(self, notification_id: UUID, status: str, **facts: Any) -> bool:
+        facts = {"sid": SID, "code": 30003, "attempt": 1, **facts}
+        async with self.units() as uow:
+            return await callbacks.apply_status(uow, notification_id, status=status, **facts)
 
     async def row(self, notification_id: UUID) -> RowMapping:
         async with self.units() as uow:
-            found = await uow.session.execute(select(ledger.ledger).where(ledger.ledger.c.id == notification_id))
-            return found.mappings().one()
+            statement = select(notification_table).where(notification_table.c.id == notification_id)
+            return (await uow.session.execute(statement)).mappings().one()
 
     async def state(self, notification_id: UUID) -> str:
         return str((await self.row(notification_id))["state"])
 
-    async def news(self, notification_id: UUID) -> list[str]:
-        """Types of the events in the outbox about this notification, in order."""
+    async def events(self, notification_id: UUID) -> list[str]:
+        """The types of the events about this notification, in the order of the outbox."""
         async with self.units() as uow:
             rows = await uow.session.execute(text("SELECT topic, payload FROM outbox ORDER BY position"))
             return [row.topic for row in rows if json.loads(row.payload)["notification_id"] == str(notification_id)]
 
     async def suppressed(self) -> set[str]:
         async with self.units() as uow:
-            return set(await uow.session.scalars(select(ledger.suppression.c.phone)))
+            return set(await uow.session.scalars(select(suppression_table.c.phone)))
 
-    async def put_in_doubt(self, notification_id: UUID) -> None:
-        """As a sender that died leaves it: taken, and the lease over. Nothing was sent."""
+    async def put_in_doubt(self, one: Notification) -> bool:
+        """As a sender leaves it that dies before its call: taken, and the lease expired. False if it is not due."""
         async with self.units() as uow:
-            (lease,) = await ledger.take(uow.session, limit=1, lease_seconds=0, call_within=0)
-            assert lease.id == notification_id
-        async with self.units() as uow:
-            assert await ledger.expire_leases(uow.session) == 1
+            leases = await ledger.take(uow.session, limit=1, lease_seconds=0, call_within=0)
+        return [lease.id for lease in leases] == [one.id] and await self.expire_leases() == 1
 
     def fault(self, name: str, **settings: Any) -> None:
         self.sms.sandbox.faults.set(name, {"rate": 1, "seed": 1, **settings})
 
-    def mend(self) -> None:
+    def clear_faults(self) -> None:
         self.sms.sandbox.faults.clear()
 
     def texts(self, one: Notification) -> list[str]:
-        """Sids of what the person's phone got or will get, whatever the provider's list shows."""
+        """The sids of all messages that the provider has for this notification, whether its list shows them or not."""
         messages = self.sms.sandbox.store.newest(one.phone, 1000)
         return [message.sid for message in messages if wording.reference(one.id) in message.body]
 
@@ -162,11 +199,12 @@ async def post_office(
         yield PostOffice(units, sms, provider)
 
 
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
 @asynccontextmanager
-async def raw_provider(
-    answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-) -> AsyncIterator[str]:
-    """A provider that misbehaves on the level of bytes. `answer` has a connection whose request is still to be read."""
+async def raw_provider(answer: Answer) -> AsyncIterator[str]:
+    """A provider whose answer is raw bytes. `answer` gets a connection whose request is not yet read."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -188,8 +226,8 @@ async def read_request(reader: asyncio.StreamReader) -> None:
     await reader.readexactly(int(length or 0))
 
 
-def saying(answer: bytes) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    """Reads the request, says these bytes, and hangs up."""
+def saying(answer: bytes) -> Answer:
+    """Reads the request, answers with these bytes, and closes the connection."""
 
     async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
@@ -201,7 +239,5 @@ def saying(answer: bytes) -> Callable[[asyncio.StreamReader, asyncio.StreamWrite
 
 def http(status: str, body: str | bytes, content_type: str = "application/json") -> bytes:
     content = body if isinstance(body, bytes) else body.encode()
-    return (
-        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(content)}\r\n\r\n".encode()
-        + content
-    )
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(content)}\r\n\r\n"
+    return head.encode() + content

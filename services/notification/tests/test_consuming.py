@@ -1,4 +1,4 @@
-"""Events come in by every way there is, in any order and number, and the ledger has each person once."""
+"""Events arrive by pull and by push, in any order and more than once, and the ledger has one message for each person."""
 
 import asyncio
 import base64
@@ -13,17 +13,16 @@ import httpx
 import jwt
 import msgspec
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from cryptography.hazmat.primitives.asymmetric import rsa
 from google.cloud.pubsub_v1 import PublisherClient, SubscriberClient
 from google.protobuf.duration_pb2 import Duration
 from google.pubsub_v1.types import PushConfig, RetryPolicy, Subscription
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
 from contracts.events import Event, LabourCompleted, SubscriberAdded, SubscriberRemoved
+from e2e.support.schema import schema_differences
 from e2e.support.tools import apply_topology, eventually, pull_all, served
 from messaging.bus import Message, Outgoing
 from messaging.consumer import Consumer, Verdict
@@ -32,10 +31,11 @@ from messaging.pubsub import PubSub
 from messaging.unit_of_work import UnitsOfWork
 from notification.app import build
 from notification.consumer import create_consumer
-from notification.delivery import ledger
 from notification.domain.reactions import TOPICS
-from notification.settings import Settings
+from notification.storage import metadata
 from pubsub_emulator import server as embedded
+
+from .sms_parts import local_settings
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 ACK, NACK = Verdict.ACK, Verdict.NACK
@@ -68,7 +68,7 @@ def delivery(event: Event, event_id: UUID | None = None) -> Message:
 
 
 def a_labour(people: int) -> tuple[list[Event], set[UUID]]:
-    """Everyone subscribes, the first leaves again, and then the baby is here."""
+    """Its events, and who is to be told: everyone is added, the first is removed, and the labour is completed."""
     labour_id, persons = uuid7(), [uuid7() for _ in range(people)]
     events: list[Event] = [
         SubscriberAdded(
@@ -87,7 +87,7 @@ async def told(engine: AsyncEngine) -> list[UUID]:
 
 
 async def deliver_until_acked(consumer: Consumer[Event], messages: Sequence[Message], shuffled: random.Random) -> None:
-    """As the bus does: in any order, in batches of any size, and again what was not acked."""
+    """As the bus does: in any order, in batches of any size, and again if a message was not acknowledged."""
     waiting = list(messages)
     for _ in range(500):
         if not waiting:
@@ -97,7 +97,7 @@ async def deliver_until_acked(consumer: Consumer[Event], messages: Sequence[Mess
         batch, waiting = waiting[:size], waiting[size:]
         verdicts = await consumer.handle(batch)
         waiting += [message for message, verdict in zip(batch, verdicts, strict=True) if verdict is NACK]
-    raise AssertionError(f"{len(waiting)} messages were never acked")
+    raise AssertionError(f"{len(waiting)} messages were never acknowledged")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -136,16 +136,13 @@ async def test_an_event_ahead_of_its_roster_waits_until_the_roster_is_complete(
 async def test_the_dispatcher_is_woken_after_the_commit_and_only_when_there_is_something_to_send(
     notification_units: UnitsOfWork, bus: PubSub
 ) -> None:
-    (first, *_), _ = a_labour(1)
+    (*roster_changes, complete), _ = a_labour(2)
     woken = []
     consumer = create_consumer(notification_units, bus, lambda: woken.append("now"))
 
-    await consumer.handle([delivery(first)])
+    await consumer.handle([delivery(change) for change in roster_changes])
     assert woken == []
-    labour = first.labour_id
-    await consumer.handle(
-        [delivery(LabourCompleted(labour_id=labour, roster_version=1, mother_name="Ada", completed_at=NOW))]
-    )
+    await consumer.handle([delivery(complete)])
     assert woken == ["now"]
 
 
@@ -157,7 +154,7 @@ async def test_the_dispatcher_is_woken_after_the_commit_and_only_when_there_is_s
         ({"ce-dataschema": "urn:fernlabour:labour.completed:9"}, "unknown-version"),
     ],
 )
-async def test_an_event_we_do_not_know_is_dead_lettered_at_once(
+async def test_an_unknown_event_is_dead_lettered_at_once(
     notification_units: UnitsOfWork, bus: PubSub, changed: dict[str, str], reason: str
 ) -> None:
     good = delivery(a_labour(1)[0][-1])
@@ -170,32 +167,24 @@ async def test_an_event_we_do_not_know_is_dead_lettered_at_once(
 
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-
-
 PUSHER = "pusher@fern-local.iam.gserviceaccount.com"
-
-
-def push_settings(notification_url: str, project: str, issuer: str) -> Settings:
-    return Settings.load(
-        {
-            "FERN_MODE": "local",
-            "NOTIFICATION_DATABASE_URL": notification_url,
-            "PUBSUB_PROJECT_ID": project,
-            "PUSH_AUDIENCE": "fern",
-            "PUSH_JWKS_URL": f"{issuer}/oauth2/v3/certs",
-            "PUSH_SERVICE_ACCOUNT": PUSHER,
-        }
-    )
 
 
 @pytest.fixture
 async def push_url(
     notification_url: str, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[str]:
-    """notification-api with push open, trusting the keys of an emulator."""
+    """The push endpoint of a notification-api that trusts the keys of an emulator."""
     async with embedded.running(tmp_path / "bus") as emulator:
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.target)
-        async with served(build(push_settings(notification_url, project, emulator.http_url))) as url:
+        settings = local_settings(
+            notification_url,
+            PUBSUB_PROJECT_ID=project,
+            PUSH_AUDIENCE="fern",
+            PUSH_JWKS_URL=f"{emulator.http_url}/oauth2/v3/certs",
+            PUSH_SERVICE_ACCOUNT=PUSHER,
+        )
+        async with served(build(settings)) as url:
             yield f"{url}/pubsub/push"
 
 
@@ -212,7 +201,7 @@ def pushed(message: Message) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("authorization", [None, "Bearer x.y.z", "Basic abc", "forged"])
-async def test_push_without_a_good_token_is_refused_and_has_no_effect(
+async def test_push_without_a_valid_token_is_refused_and_has_no_effect(
     push_url: str, notification_engine: AsyncEngine, authorization: str | None
 ) -> None:
     if authorization == "forged":
@@ -227,58 +216,32 @@ async def test_push_without_a_good_token_is_refused_and_has_no_effect(
         assert (await connection.execute(text("SELECT count(*) FROM processed_event"))).scalar_one() == 0
 
 
-async def test_the_bus_pushes_with_a_token_we_can_verify_and_goes_by_our_answer(
-    notification_url: str,
-    notification_engine: AsyncEngine,
-    project: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+async def test_the_bus_pushes_with_a_valid_token_and_delivers_again_what_is_early(
+    push_url: str, notification_engine: AsyncEngine, project: str
 ) -> None:
-    async with embedded.running(tmp_path / "bus") as emulator:
-        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.target)
-        settings = push_settings(notification_url, project, emulator.http_url)
-        async with served(build(settings)) as url:
-            await asyncio.to_thread(_create_push_subscriptions, project, f"{url}/pubsub/push")
-            events, expected = a_labour(3)
-            bus = PubSub(project)
-            for event in reversed(events):  # the roster comes last: everything before it has to be pushed again
-                await bus.publish(event.type, [Outgoing(msgspec.json.encode(event), context(event, uuid7()))])
+    await asyncio.to_thread(_create_push_subscriptions, project, push_url)
+    events, expected = a_labour(3)
+    bus = PubSub(project)
+    for event in reversed(events):  # the roster comes last, so everything before it has to be pushed again
+        await bus.publish(event.type, [Outgoing(msgspec.json.encode(event), context(event, uuid7()))])
 
-            async def all_told() -> bool:
-                return set(await told(notification_engine)) == expected
+    async def all_told() -> bool:
+        return set(await told(notification_engine)) == expected
 
-            await eventually(all_told, "everyone is told", seconds=60)
-            await bus.close()
+    await eventually(all_told, "everyone is told", seconds=60)
+    await bus.close()
 
 
 def _create_push_subscriptions(project: str, endpoint: str) -> None:
+    token = PushConfig.OidcToken(service_account_email=PUSHER, audience="fern")
+    push = PushConfig(push_endpoint=endpoint, oidc_token=token)
+    retry = RetryPolicy(minimum_backoff=Duration(nanos=100_000_000), maximum_backoff=Duration(seconds=1))
     with PublisherClient() as publisher, SubscriberClient() as subscriber:
         for topic in TOPICS:
             path = publisher.create_topic(name=f"projects/{project}/topics/{topic}").name
-            subscriber.create_subscription(
-                Subscription(
-                    name=f"projects/{project}/subscriptions/notification.{topic}",
-                    topic=path,
-                    push_config=PushConfig(
-                        push_endpoint=endpoint,
-                        oidc_token=PushConfig.OidcToken(service_account_email=PUSHER, audience="fern"),
-                    ),
-                    retry_policy=RetryPolicy(
-                        minimum_backoff=Duration(nanos=100_000_000), maximum_backoff=Duration(seconds=1)
-                    ),
-                )
-            )
+            name = f"projects/{project}/subscriptions/notification.{topic}"
+            subscriber.create_subscription(Subscription(name=name, topic=path, push_config=push, retry_policy=retry))
 
 
 async def test_the_migrations_make_the_tables_that_the_code_expects(notification_engine: AsyncEngine) -> None:
-    def differences(connection: Connection) -> list[Any]:
-        found = compare_metadata(MigrationContext.configure(connection), ledger.metadata)
-        ours = {table.name for table in ledger.metadata.sorted_tables}
-        return [
-            one
-            for one in found
-            if not (one[0] == "remove_index" or (one[0] == "remove_table" and one[1].name not in ours))
-        ]
-
-    async with notification_engine.connect() as connection:
-        assert await connection.run_sync(differences) == []
+    assert await schema_differences(notification_engine, metadata) == []

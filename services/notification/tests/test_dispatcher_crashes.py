@@ -1,7 +1,7 @@
-"""Crash the dispatcher at every fault point, with every fault of the provider; start it again; each person has one text.
+"""A dispatcher crashes at each fault point, under each fault of the provider, and is started again: each person has one text.
 
-First inside this process, where a crash is an exception that nothing catches and after which the dead one passes no further
-point; then for real, with a process that kills itself.
+First inside this process, where a crash is an exception that the code cannot handle, and the crashed tasks pass no further fault
+point. Then with a process of its own, which is killed.
 """
 
 import asyncio
@@ -13,37 +13,31 @@ from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from uuid import uuid4
 
-import asyncpg
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
 
+from conftest import fresh_database, units_of_work
+from e2e.support.crash import SimulatedCrash
 from fern.runtime.postgres import TemporaryServer
 from messaging.database import create_engine
 from messaging.faults import POINTS
-from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 from sms_sandbox.faults import KINDS
 
-from .sms_parts import ACCOUNT, SENDER, TOKEN, PostOffice, eventually, notification, post_office
+from .sms_parts import ACCOUNT, SENDER, TOKEN, PostOffice, eventually, post_office
 
 CRASH_POINTS = sorted(name for name in POINTS if name.startswith(("dispatcher.", "reconcile.")))
 
-# Everything that can happen to a create or a list; what only concerns callbacks and delivery does not matter here.
+# Every fault of creating or listing messages. Those of callbacks and of delivery do not matter here.
 FAULTS = sorted(name for name in KINDS if not name.startswith("callbacks-") and name != "undelivered")
 
-# Seconds. Nothing here decides whether a test passes as long as a message is hidden for less than the quarantine.
+# Seconds. The tests pass with any values, as long as a message is hidden for less than the quarantine.
 TIMEOUT, LEASE, HIDDEN, QUARANTINE = 0.5, 1.2, 0.2, 1.5
-
-
-class Crash(BaseException):
-    """Not an Exception: no code may handle the end of its own process."""
 
 
 @dataclass(eq=False)
 class Life:
-    """One process from start to crash. The tasks of a dead one end at the next fault point that they come to."""
+    """One run of a dispatcher until its crash. After the crash its tasks end at the next fault point that they reach."""
 
     crash_at: str | None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -61,7 +55,7 @@ def armed() -> Iterator[None]:
             if life.crash_at == name:
                 life.ended.set()
             if life.ended.is_set():
-                raise Crash
+                raise SimulatedCrash
 
         POINTS[name].arm(crash)
     yield
@@ -69,22 +63,9 @@ def armed() -> Iterator[None]:
         POINTS[name].disarm()
 
 
-async def own_database(server: TemporaryServer) -> str:
-    """Several at a time in one test, which the fixture cannot give."""
-    name = f"crashes_{uuid4().hex}"
-    admin = await asyncpg.connect(server.dsn())
-    await admin.execute(f"CREATE DATABASE {name} TEMPLATE notification OWNER notification")
-    await admin.close()
-    return server.url(name, "notification")
-
-
-def units_of_work(engine: AsyncEngine) -> UnitsOfWork:
-    return lambda: UnitOfWork(engine, source="notification", committed=lambda: None)
-
-
 async def live(office: PostOffice, life: Life) -> None:
-    """Runs a dispatcher process until it crashes or, if it does not, until everything is settled."""
-    _life.set(life)  # seen by the tasks below, and only by them: each process of the test has a context of its own
+    """Runs a dispatcher and a reconciler until they crash or every message is sent or failed."""
+    _life.set(life)  # only for the tasks below: each run has a context of its own
     stop = asyncio.Event()
     sender = office.dispatcher(lease_seconds=LEASE, call_within=(LEASE - TIMEOUT) / 2)
     reconciler = office.reconciler(quarantine=QUARANTINE, ask_interval=0.1)
@@ -110,48 +91,41 @@ async def unsettled(office: PostOffice) -> int:
 
 
 def set_faults(office: PostOffice, fault: str) -> None:
-    """Two of the three messages meet the fault, the third loses its answer: so there is always something to ask about."""
-    seconds = (
-        {"seconds": 2 * TIMEOUT}
-        if fault == "slow"
-        else {"seconds": HIDDEN}
-        if "seconds" in KINDS[fault].parameters
-        else {}
-    )
-    office.fault(fault, times=2, **seconds)
+    """The fault hits two of the three messages, and the third loses its answer, so that one is always in doubt."""
+    seconds = 2 * TIMEOUT if fault == "slow" else HIDDEN
+    office.fault(fault, times=2, **({"seconds": seconds} if "seconds" in KINDS[fault].parameters else {}))
     if fault == "list-lag":
-        office.fault("reply-lost", times=3)  # a list matters only to what is in doubt
+        office.fault("reply-lost", times=3)  # only messages in doubt are listed
     elif fault != "reply-lost":
         office.fault("reply-lost", times=1)
 
 
 @contextlib.asynccontextmanager
-async def fresh_office(server: TemporaryServer, data_dir: Path) -> AsyncIterator[PostOffice]:
-    engine = create_engine(await own_database(server), process="test", pool_size=10)
+async def office_at(url: str, data_dir: Path, **options: float) -> AsyncIterator[PostOffice]:
+    engine = create_engine(url, process="test", pool_size=10)
     try:
-        async with post_office(units_of_work(engine), data_dir, timeout=TIMEOUT) as office:
+        async with post_office(units_of_work(engine, "notification"), data_dir, **options) as office:
             yield office
     finally:
         await engine.dispose()
 
 
 async def crash_and_recover(server: TemporaryServer, data_dir: Path, point: str, fault: str) -> list[str]:
-    """What is wrong afterwards; nothing, if all is well."""
-    async with fresh_office(server, data_dir) as office:
-        everyone = [notification(f"+1202555{number:04}") for number in range(100, 103)]
-        await office.post(*everyone)
+    """The list of what is wrong afterwards."""
+    async with office_at(await fresh_database(server, "notification"), data_dir, timeout=TIMEOUT) as office:
+        everyone = await office.post_many(3)
         set_faults(office, fault)
 
         first = Life(crash_at=point)
         await asyncio.create_task(live(office, first))
         await asyncio.create_task(live(office, Life(crash_at=None)))
 
-        problems = [] if first.ended.is_set() else [f"{fault}: never came to {point}"]
+        problems = [] if first.ended.is_set() else [f"{fault}: never reached {point}"]
         for one in everyone:
-            state, news, texts = await office.state(one.id), await office.news(one.id), len(office.texts(one))
+            state, events, texts = await office.state(one.id), await office.events(one.id), len(office.texts(one))
             told = {"SENT": (1, ["notification.sent"]), "FAILED": (0, ["notification.failed"])}.get(state)
-            if (texts, news) != told or (state == "FAILED" and fault != "refused"):
-                problems.append(f"{fault}: {state}, {texts} texts, {news}")
+            if (texts, events) != told or (state == "FAILED" and fault != "refused"):
+                problems.append(f"{fault}: {state}, {texts} texts, {events}")
         return problems
 
 
@@ -164,7 +138,7 @@ async def test_each_person_has_one_text_after_a_crash_here_whatever_the_provider
     assert [problem for problems in found for problem in problems] == []
 
 
-# For real
+# In a process of its own
 
 
 async def test_each_person_has_one_text_after_the_process_was_killed_at_each_point(
@@ -176,11 +150,9 @@ async def test_each_person_has_one_text_after_the_process_was_killed_at_each_poi
 
 
 async def kill_and_restart(server: TemporaryServer, data_dir: Path, point: str) -> Counter[tuple[str, int]]:
-    url = await own_database(server)
-    engine = create_engine(url, process="test", pool_size=2)
-    async with post_office(units_of_work(engine), data_dir) as office:
-        everyone = [notification(f"+1202555{number:04}") for number in range(100, 103)]
-        await office.post(*everyone)
+    url = await fresh_database(server, "notification")
+    async with office_at(url, data_dir) as office:
+        everyone = await office.post_many(3)
         office.fault("reply-lost", times=2)
         environment = {
             **os.environ,
@@ -199,9 +171,7 @@ async def kill_and_restart(server: TemporaryServer, data_dir: Path, point: str) 
             assert await asyncio.wait_for(doomed.wait(), 60) == -9
         async with dispatcher_process(environment):
             await eventually(lambda: unsettled(office), lambda count: count == 0)
-        outcome = Counter([(await office.state(one.id), len(office.texts(one))) for one in everyone])
-    await engine.dispose()
-    return outcome
+        return Counter([(await office.state(one.id), len(office.texts(one))) for one in everyone])
 
 
 @contextlib.asynccontextmanager

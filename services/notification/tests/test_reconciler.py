@@ -1,4 +1,4 @@
-"""What is in doubt is settled by asking, by a callback, or by a person; and sent again only when it is surely not there."""
+"""A question or a callback resolves a message in doubt. It is sent again only if the provider certainly does not have it."""
 
 import asyncio
 from pathlib import Path
@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 
 from messaging.unit_of_work import UnitsOfWork
-from notification.delivery import callbacks
-from notification.delivery.reconciler import Settled
+from notification.delivery.reconciler import Reconciled
 from notification.domain.notification import Notification, Policy
 
-from .sms_parts import PostOffice, client, eventually, http, notification, post_office, raw_provider, read_request
+from .sms_parts import PostOffice, client, eventually, http, notifications, post_office, raw_provider, read_request
 
 HOUR = 3600.0
 
 
 async def in_doubt(office: PostOffice, fault: str = "reply-lost", **settings: Any) -> Notification:
-    """A message whose sender got no answer; whether the provider has it, the fault decides."""
+    """A message whose sender got no answer. The fault decides whether the provider has it."""
     one = await office.post_one()
     office.fault(fault, times=1, **settings)
     await office.dispatcher().run_once()
@@ -29,30 +28,30 @@ async def in_doubt(office: PostOffice, fault: str = "reply-lost", **settings: An
 
 
 @pytest.mark.parametrize("policy", Policy)
-async def test_what_the_provider_shows_was_sent_whatever_the_policy(office: PostOffice, policy: Policy) -> None:
+async def test_a_listed_message_was_sent_under_every_policy(office: PostOffice, policy: Policy) -> None:
     one = await in_doubt(office)
 
-    settled = await office.reconciler(policies={"labour.begun": policy}, quarantine=HOUR).run_once()
+    counts = await office.reconciler(policies={"labour.begun": policy}, quarantine=HOUR).run_once()
 
-    assert settled == Settled(found=1)
+    assert counts == Reconciled(found=1)
     row = await office.row(one.id)
     assert (row["state"], [row["sid"]], row["failure"]) == ("SENT", office.texts(one), None)
-    assert await office.news(one.id) == ["notification.sent"]
+    assert await office.events(one.id) == ["notification.sent"]
 
 
 async def test_a_message_still_queued_at_the_provider_is_found(notification_units: UnitsOfWork, tmp_path: Path) -> None:
     async with post_office(notification_units, tmp_path / "sms", pace=HOUR) as office:
         one = await in_doubt(office)
 
-        assert await office.reconciler().run_once() == Settled(found=1)
+        assert await office.reconciler().run_once() == Reconciled(found=1)
         assert len(office.texts(one)) == 1
 
 
-async def test_a_lease_that_ran_out_is_settled_the_same_way(office: PostOffice) -> None:
+async def test_a_message_whose_lease_expired_is_resolved_in_the_same_way(office: PostOffice) -> None:
     one = await office.post_one()
-    await office.put_in_doubt(one.id)
+    assert await office.put_in_doubt(one)
 
-    assert await office.reconciler().run_once() == Settled(sent_again=1)
+    assert await office.reconciler().run_once() == Reconciled(sent_again=1)
     await office.dispatcher().run_once()
 
     assert len(office.texts(one)) == 1
@@ -65,10 +64,10 @@ async def test_a_lease_that_ran_out_is_settled_the_same_way(office: PostOffice) 
 async def test_absence_is_believed_only_after_the_quarantine(office: PostOffice) -> None:
     one = await in_doubt(office, "request-lost")
 
-    assert await office.reconciler(quarantine=HOUR).run_once() == Settled(open=1)
+    assert await office.reconciler(quarantine=HOUR).run_once() == Reconciled(in_doubt=1)
     assert await office.state(one.id) == "IN_DOUBT"
 
-    assert await office.reconciler(quarantine=0).run_once() == Settled(sent_again=1)
+    assert await office.reconciler(quarantine=0).run_once() == Reconciled(sent_again=1)
     await office.dispatcher().run_once()
     assert len(office.texts(one)) == 1
 
@@ -76,21 +75,19 @@ async def test_absence_is_believed_only_after_the_quarantine(office: PostOffice)
 @pytest.mark.parametrize("fault", ["created-late", "list-lag"])
 async def test_a_message_hidden_for_less_than_the_quarantine_is_found_in_time(office: PostOffice, fault: str) -> None:
     if fault == "list-lag":
-        office.fault("list-lag", seconds=0.3)
-        one = await in_doubt(office)
-    else:
-        one = await in_doubt(office, "created-late", seconds=0.3)
+        office.fault(fault, seconds=0.3)
+    one = await (in_doubt(office) if fault == "list-lag" else in_doubt(office, fault, seconds=0.3))
     reconciler = office.reconciler(quarantine=HOUR)
     assert (await reconciler.run_once()).sent_again == 0
 
-    await eventually(reconciler.run_once, lambda settled: settled.found == 1)
+    await eventually(reconciler.run_once, lambda counts: counts.found == 1)
 
     assert await office.dispatcher().run_once() == 0
     assert len(office.texts(one)) == 1
 
 
-async def test_what_remains_a_message_hidden_for_longer_than_the_quarantine_comes_twice(office: PostOffice) -> None:
-    """The price of `ask`, stated in the guarantees. Whoever cannot pay it chooses `at_most_once` or `hold`."""
+async def test_a_message_hidden_for_longer_than_the_quarantine_is_sent_twice(office: PostOffice) -> None:
+    """The price of `ask`, stated in the guarantees. The policies `at_most_once` and `hold` do not have it."""
     office.fault("list-lag", seconds=HOUR, times=1)
     one = await in_doubt(office)
 
@@ -98,20 +95,20 @@ async def test_what_remains_a_message_hidden_for_longer_than_the_quarantine_come
     await office.dispatcher().run_once()
 
     assert len(office.texts(one)) == 2
-    assert await office.news(one.id) == ["notification.sent"]
+    assert await office.events(one.id) == ["notification.sent"]
 
 
 async def test_at_most_once_gives_up_rather_than_send_again(office: PostOffice) -> None:
     one = await in_doubt(office, "request-lost")
     policies = {"labour.begun": Policy.AT_MOST_ONCE}
-    assert await office.reconciler(policies=policies, quarantine=HOUR).run_once() == Settled(open=1)
+    assert await office.reconciler(policies=policies, quarantine=HOUR).run_once() == Reconciled(in_doubt=1)
 
-    assert await office.reconciler(policies=policies).run_once() == Settled(given_up=1)
+    assert await office.reconciler(policies=policies).run_once() == Reconciled(given_up=1)
 
     row = await office.row(one.id)
     assert row["state"] == "FAILED"
-    assert row["failure"] == "nobody knows whether it went out, and this kind of message is never sent twice"
-    assert await office.news(one.id) == ["notification.failed"]
+    assert row["failure"] == "it is unknown whether it was sent, and this kind of message is never sent twice"
+    assert await office.events(one.id) == ["notification.failed"]
     assert await office.dispatcher().run_once() == 0
     assert office.texts(one) == []
 
@@ -120,39 +117,31 @@ async def test_at_least_once_sends_again_without_the_quarantine(office: PostOffi
     one = await in_doubt(office, "request-lost")
 
     policies = {"labour.begun": Policy.AT_LEAST_ONCE}
-    assert await office.reconciler(policies=policies, quarantine=HOUR).run_once() == Settled(sent_again=1)
+    assert await office.reconciler(policies=policies, quarantine=HOUR).run_once() == Reconciled(sent_again=1)
     await eventually(office.dispatcher().run_once, lambda sent: sent == 1)
 
     assert len(office.texts(one)) == 1
 
 
-async def test_at_least_once_waits_longer_from_time_to_time(office: PostOffice) -> None:
-    """Or a provider that takes messages and shows none would have somebody's phone ring without end."""
+async def test_at_least_once_waits_longer_after_each_attempt(office: PostOffice) -> None:
+    """Otherwise a provider that accepts messages and lists none would cause texts without end."""
     one = await office.post_one()
     reconciler = office.reconciler(policies={"labour.begun": Policy.AT_LEAST_ONCE}, quarantine=HOUR, ask_interval=0.01)
     waits = []
     for _ in range(4):
-        await eventually(lambda: _put_in_doubt(office, one), lambda done: done)
-        await eventually(reconciler.run_once, lambda settled: settled.sent_again == 1)
+        await eventually(lambda: office.put_in_doubt(one), bool)
+        await eventually(reconciler.run_once, lambda counts: counts.sent_again == 1)
         row = await office.row(one.id)
         waits.append((row["next_attempt_at"] - row["in_doubt_at"]).total_seconds())
 
     assert waits[3] >= 0.04, waits
 
 
-async def _put_in_doubt(office: PostOffice, one: Notification) -> bool:
-    try:
-        await office.put_in_doubt(one.id)
-    except ValueError:  # not due yet
-        return False
-    return True
-
-
-async def test_the_policy_is_that_of_the_kind_of_message(office: PostOffice) -> None:
+async def test_the_policy_is_chosen_by_the_event_type(office: PostOffice) -> None:
     begun = await office.post_one(event_type="labour.begun")
-    await office.put_in_doubt(begun.id)
+    assert await office.put_in_doubt(begun)
     completed = await office.post_one(event_type="labour.completed")
-    await office.put_in_doubt(completed.id)
+    assert await office.put_in_doubt(completed)
 
     await office.reconciler(policies={"labour.begun": Policy.AT_MOST_ONCE}).run_once()
 
@@ -169,7 +158,7 @@ async def test_a_message_that_failed_at_the_provider_does_not_count(office: Post
     await eventually(lambda: _moving(office), lambda moving: not moving)
     office.sms.sandbox.store.db.execute("UPDATE message SET status = ?", (status,))
 
-    assert await office.reconciler().run_once() == Settled(sent_again=1)
+    assert await office.reconciler().run_once() == Reconciled(sent_again=1)
     await office.dispatcher().run_once()
 
     assert len(office.texts(one)) == 2, "the one that failed, and the one that arrives"
@@ -185,21 +174,21 @@ async def _moving(office: PostOffice) -> bool:
 async def test_a_silent_provider_leaves_everything_in_doubt(office: PostOffice) -> None:
     one = await in_doubt(office)
 
-    async with client("http://127.0.0.1:9") as nobody:
+    async with client("http://127.0.0.1:9") as unreachable:
         for _ in range(3):
-            assert await office.reconciler(nobody).run_once() == Settled(open=1)
+            assert await office.reconciler(unreachable).run_once() == Reconciled(in_doubt=1)
 
     assert await office.state(one.id) == "IN_DOUBT"
-    assert await office.news(one.id) == []
-    assert await office.reconciler().run_once() == Settled(found=1)
+    assert await office.events(one.id) == []
+    assert await office.reconciler().run_once() == Reconciled(found=1)
 
 
 async def test_one_question_does_not_wait_for_the_answer_to_another(office: PostOffice) -> None:
-    """Else a provider that hangs would hold up everything in doubt, and the end of the process."""
-    everyone = [notification(f"+1202555{number:04}") for number in range(100, 110)]
+    """Otherwise a provider that hangs would delay all messages in doubt, and the stop of the process."""
+    everyone = notifications(10)
     for one in everyone:
         await office.post(one)
-        await office.put_in_doubt(one.id)
+        assert await office.put_in_doubt(one)
     all_have_asked = asyncio.Barrier(len(everyone))
 
     async def answer_when_all_have_asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -209,9 +198,9 @@ async def test_one_question_does_not_wait_for_the_answer_to_another(office: Post
         await writer.drain()
 
     async with raw_provider(answer_when_all_have_asked) as url, client(url, timeout=10) as provider:
-        settled = await office.reconciler(provider).run_once()
+        counts = await office.reconciler(provider).run_once()
 
-    assert settled == Settled(sent_again=len(everyone))
+    assert counts == Reconciled(sent_again=len(everyone))
 
 
 async def test_several_reconcilers_do_not_ask_about_the_same_message_at_once(office: PostOffice) -> None:
@@ -219,28 +208,27 @@ async def test_several_reconcilers_do_not_ask_about_the_same_message_at_once(off
 
     counts = await asyncio.gather(*(office.reconciler(ask_interval=HOUR).run_once() for _ in range(4)))
 
-    assert sum(count.found + count.open for count in counts) == 1
+    assert sum(count.found + count.in_doubt for count in counts) == 1
 
 
 # By callback
 
 
 @pytest.mark.parametrize("state", ["PENDING", "SENDING", "IN_DOUBT"])
-async def test_a_callback_is_proof_from_every_unsettled_state(office: PostOffice, state: str) -> None:
+async def test_a_callback_is_proof_in_every_unsettled_state(office: PostOffice, state: str) -> None:
     office.fault("list-lag", seconds=HOUR)
     one = await in_doubt(office)
     if state != "IN_DOUBT":  # hidden for too long: it is about to be sent again
-        assert await office.reconciler().run_once() == Settled(sent_again=1)
+        assert await office.reconciler().run_once() == Reconciled(sent_again=1)
     if state == "SENDING":
         await office.dispatcher().take(1)
     assert await office.state(one.id) == state
 
     (sid,) = office.texts(one)
-    async with office.units() as uow:
-        assert await callbacks.apply_status(uow, one.id, sid=sid, status="sent", code=None, attempt=1)
+    assert await office.callback(one.id, "sent", sid=sid)
 
     row = await office.row(one.id)
     assert (row["state"], row["sid"]) == ("SENT", sid)
-    assert await office.news(one.id) == ["notification.sent"]
+    assert await office.events(one.id) == ["notification.sent"]
     assert await office.dispatcher().run_once() == 0
     assert len(office.texts(one)) == 1

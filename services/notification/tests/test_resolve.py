@@ -1,32 +1,17 @@
-"""A message in doubt that is held waits for a person, whose word is final and counts once."""
-
-from collections.abc import AsyncIterator
-from typing import Any
+"""A message in doubt under the policy `hold` waits for an operator, who resolves it once."""
 
 import httpx
 import pytest
-from litestar.testing import AsyncTestClient
 
-from notification.app import build
-from notification.delivery.reconciler import Settled
-from notification.domain.notification import Notification, Policy, State
-from notification.settings import Settings
+from notification.delivery.reconciler import Reconciled
+from notification.domain.notification import Notification, Policy
 
-from .sms_parts import PostOffice, notification
-
-OPERATOR = {"Authorization": "Bearer local-operations"}
+from .sms_parts import OPERATOR, Api, PostOffice, notification
 
 
-@pytest.fixture
-async def operations(notification_url: str, bus_host: str) -> AsyncIterator[AsyncTestClient[Any]]:
-    settings = Settings.load({"FERN_MODE": "local", "NOTIFICATION_DATABASE_URL": notification_url})
-    async with AsyncTestClient(build(settings)) as api:
-        api.headers.update(OPERATOR)
-        yield api
-
-
-async def resolve(api: httpx.AsyncClient, one: Notification, decision: str) -> httpx.Response:
-    return await api.post(f"/operations/notifications/{one.id}/resolve", json={"decision": decision})
+async def resolve(api: Api, one: Notification, decision: str, headers: dict[str, str] = OPERATOR) -> httpx.Response:
+    path = f"/operations/notifications/{one.id}/resolve"
+    return await api.post(path, json={"decision": decision}, headers=headers)
 
 
 async def held(office: PostOffice) -> Notification:
@@ -34,56 +19,54 @@ async def held(office: PostOffice) -> Notification:
     office.fault("request-lost", times=1)
     await office.dispatcher().run_once()
     for _ in range(3):  # however often the provider is asked
-        assert await office.reconciler(policies={"labour.begun": Policy.HOLD}).run_once() == Settled(open=1)
+        assert await office.reconciler(policies={"labour.begun": Policy.HOLD}).run_once() == Reconciled(in_doubt=1)
     return one
 
 
 @pytest.mark.parametrize(
-    ("decision", "state", "news", "texts"),
+    ("decision", "state", "events", "texts"),
     [
-        ("sent", State.SENT, ["notification.sent"], 0),
-        ("give-up", State.FAILED, ["notification.failed"], 0),
-        ("send-again", State.SENT, ["notification.sent"], 1),
+        ("sent", "SENT", ["notification.sent"], 0),
+        ("give-up", "FAILED", ["notification.failed"], 0),
+        ("send-again", "SENT", ["notification.sent"], 1),
     ],
 )
-async def test_a_held_message_waits_for_a_person_who_decides_once(
-    office: PostOffice, operations: AsyncTestClient[Any], decision: str, state: State, news: list[str], texts: int
+async def test_a_held_message_waits_for_an_operator_who_resolves_it_once(
+    office: PostOffice, api: Api, decision: str, state: str, events: list[str], texts: int
 ) -> None:
     one = await held(office)
-    shown = (await operations.get("/operations/notifications")).json()["items"]
+    shown = (await api.get("/operations/notifications", headers=OPERATOR)).json()["items"]
     assert [(item["id"], item["state"]) for item in shown] == [(str(one.id), "IN_DOUBT")]
     assert one.phone not in str(shown)
 
-    answer = await resolve(operations, one, decision)
+    answer = await resolve(api, one, decision)
     await office.dispatcher().run_once()
 
     assert answer.status_code == 200
     assert await office.state(one.id) == state
-    assert await office.news(one.id) == news
+    assert await office.events(one.id) == events
     assert len(office.texts(one)) == texts
-    again = await resolve(operations, one, "send-again")
+    again = await resolve(api, one, "send-again")
     assert (again.status_code, again.json()["type"]) == (409, "urn:fernlabour:problem:not-in-doubt")
 
 
-async def test_only_an_operator_may_decide(office: PostOffice, operations: AsyncTestClient[Any]) -> None:
+async def test_only_an_operator_may_resolve_a_message(office: PostOffice, api: Api) -> None:
     one = await held(office)
-    operations.headers.pop("Authorization")
 
-    assert (await resolve(operations, one, "give-up")).status_code == 401
+    assert (await resolve(api, one, "give-up", headers={})).status_code == 401
     assert await office.state(one.id) == "IN_DOUBT"
 
 
-async def test_nobody_can_decide_about_what_does_not_exist(operations: AsyncTestClient[Any]) -> None:
-    assert (await resolve(operations, notification(), "sent")).status_code == 404
+async def test_a_message_that_does_not_exist_cannot_be_resolved(api: Api) -> None:
+    assert (await resolve(api, notification(), "sent")).status_code == 404
 
 
-async def test_an_operator_sees_how_many_messages_are_where_and_all_about_an_event(
-    office: PostOffice, operations: AsyncTestClient[Any]
-) -> None:
+async def test_an_operator_sees_counts_and_the_messages_about_an_event(office: PostOffice, api: Api) -> None:
     doubtful, waiting = await held(office), await office.post_one()
 
-    counts = (await operations.get("/operations/notifications/counts")).json()
-    about = (await operations.get("/operations/notifications", params={"event_id": str(waiting.event_id)})).json()
+    counts = (await api.get("/operations/notifications/counts", headers=OPERATOR)).json()
+    query = {"event_id": str(waiting.event_id)}
+    about = (await api.get("/operations/notifications", params=query, headers=OPERATOR)).json()
 
     assert {state: count for state, count in counts["states"].items() if count} == {"IN_DOUBT": 1, "PENDING": 1}
     assert counts["oldest_unsettled_seconds"] > 0

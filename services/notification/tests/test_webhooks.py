@@ -1,4 +1,4 @@
-"""Webhooks count only when they are signed; then the whole way from the sandbox to the ledger works, STOP and START too."""
+"""Webhooks change something only if they are signed. Statuses, STOP and START reach the ledger from the sandbox."""
 
 import asyncio
 import os
@@ -7,49 +7,19 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 from uuid import UUID
 
 import httpx
 import pytest
-from litestar.testing import AsyncTestClient
 from twilio.request_validator import RequestValidator
 
 from messaging.errors import SettingsError
 from notification.app import build
-from notification.delivery import callbacks, ledger
+from notification.delivery import callbacks
 from notification.settings import Settings
 from servicekit.web import serve
 
-from .sms_parts import ACCOUNT, PHONE, TOKEN, PostOffice, eventually
-
-PUBLIC_URL = "https://fern.example"
-SID = "SM" + "1" * 32
-OTHER_SID = "SM" + "2" * 32
-
-
-def settings(notification_url: str, public_url: str = PUBLIC_URL) -> Settings:
-    variables = {"NOTIFICATION_DATABASE_URL": notification_url, "PUBLIC_URL": public_url, "TWILIO_AUTH_TOKEN": TOKEN}
-    return Settings.load({"FERN_MODE": "local", **variables})
-
-
-@pytest.fixture
-async def api(notification_url: str, bus_host: str) -> AsyncIterator[AsyncTestClient[Any]]:
-    async with AsyncTestClient(build(settings(notification_url))) as api:
-        yield api
-
-
-async def taken(office: PostOffice, attempt: int = 1) -> UUID:
-    """A message whose sender has called and heard nothing yet."""
-    one = await office.post_one()
-    for _ in range(attempt):
-        if await office.state(one.id) != "PENDING":
-            async with office.units() as uow:
-                await ledger.expire_leases(uow.session)
-            await office.reconciler().run_once()
-        async with office.units() as uow:
-            await ledger.take(uow.session, limit=1, lease_seconds=0 if attempt > 1 else 60, call_within=1)
-    return one.id
+from .sms_parts import ACCOUNT, PHONE, PUBLIC_URL, SID, TOKEN, Api, PostOffice, eventually, local_settings
 
 
 def status_form(status: str, sid: str = SID, **more: str) -> dict[str, str]:
@@ -64,21 +34,18 @@ async def post_signed(api: httpx.AsyncClient, path: str, form: dict[str, str], *
 # Signatures
 
 
-async def test_a_signed_status_is_applied(office: PostOffice, api: AsyncTestClient[Any]) -> None:
-    notification_id = await taken(office)
+async def test_a_signed_status_is_applied(office: PostOffice, api: Api) -> None:
+    notification_id = await office.post_sending()
+    path = f"/webhooks/twilio/status?nid={notification_id}&attempt=1"
 
-    assert (
-        await post_signed(api, f"/webhooks/twilio/status?nid={notification_id}&attempt=1", status_form("sent")) == 204
-    )
+    assert await post_signed(api, path, status_form("sent")) == 204
 
     row = await office.row(notification_id)
     assert (row["state"], row["sid"]) == ("SENT", SID)
 
 
-async def test_a_status_without_its_own_signature_changes_nothing(
-    office: PostOffice, api: AsyncTestClient[Any]
-) -> None:
-    notification_id = await taken(office)
+async def test_a_status_without_its_own_signature_changes_nothing(office: PostOffice, api: Api) -> None:
+    notification_id = await office.post_sending()
     path, form = f"/webhooks/twilio/status?nid={notification_id}&attempt=1", status_form("delivered")
 
     def signed(url: str, form: dict[str, str], token: str = TOKEN) -> dict[str, str]:
@@ -97,10 +64,10 @@ async def test_a_status_without_its_own_signature_changes_nothing(
         assert (await api.post(path, data=form, headers=headers)).status_code == 403, signature
 
     assert await office.state(notification_id) == "SENDING"
-    assert await office.news(notification_id) == []
+    assert await office.events(notification_id) == []
 
 
-async def test_a_reply_without_its_signature_suppresses_nobody(office: PostOffice, api: AsyncTestClient[Any]) -> None:
+async def test_a_reply_without_its_signature_opts_no_person_out(office: PostOffice, api: Api) -> None:
     form = {"From": PHONE, "Body": "STOP"}
 
     assert (await api.post("/webhooks/twilio/inbound", data=form)).status_code == 403
@@ -109,7 +76,7 @@ async def test_a_reply_without_its_signature_suppresses_nobody(office: PostOffic
     assert await office.suppressed() == set()
 
 
-async def test_a_refusal_says_what_to_check_and_nothing_about_the_person(api: AsyncTestClient[Any]) -> None:
+async def test_the_problem_says_what_to_check_and_nothing_about_the_person(api: Api) -> None:
     answer = await api.post("/webhooks/twilio/inbound", data={"From": PHONE, "Body": "STOP"})
 
     assert answer.headers["content-type"].startswith("application/problem+json")
@@ -117,7 +84,7 @@ async def test_a_refusal_says_what_to_check_and_nothing_about_the_person(api: As
     assert PHONE not in answer.text
 
 
-async def test_a_status_about_nothing_we_know_is_taken_calmly(api: AsyncTestClient[Any]) -> None:
+async def test_a_status_of_an_unknown_notification_is_accepted_and_ignored(api: Api) -> None:
     path = f"/webhooks/twilio/status?nid={UUID(int=7)}&attempt=1"
 
     assert await post_signed(api, path, status_form("delivered")) == 204
@@ -126,9 +93,7 @@ async def test_a_status_about_nothing_we_know_is_taken_calmly(api: AsyncTestClie
 # STOP and START
 
 
-async def test_a_person_who_says_stop_gets_nothing_more_until_start(
-    office: PostOffice, api: AsyncTestClient[Any]
-) -> None:
+async def test_a_person_who_says_stop_gets_nothing_more_until_start(office: PostOffice, api: Api) -> None:
     for word in [*sorted(callbacks.STOP_WORDS), " stop\n"]:
         assert await post_signed(api, "/webhooks/twilio/inbound", {"From": PHONE, "Body": word}) == 200
         stopped = await office.post_one()
@@ -142,22 +107,24 @@ async def test_a_person_who_says_stop_gets_nothing_more_until_start(
         assert (await office.state(started.id), len(office.texts(started))) == ("SENT", 1), word
 
 
-async def test_any_other_reply_changes_nothing(office: PostOffice, api: AsyncTestClient[Any]) -> None:
+async def test_any_other_reply_changes_nothing(office: PostOffice, api: Api) -> None:
     for body in ("Congratulations!", "", "please do not stop"):
         assert await post_signed(api, "/webhooks/twilio/inbound", {"From": PHONE, "Body": body}) == 200
 
     assert await office.suppressed() == set()
 
 
-# The whole way: sandbox, signatures, HTTP, ledger
+# From the sandbox over HTTP to the ledger
 
 
 @asynccontextmanager
 async def serving_api(notification_url: str) -> AsyncIterator[str]:
+    """The provider signs the URL that it calls, so the API must know its own."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     stop, url = asyncio.Event(), f"http://127.0.0.1:{port}"
-    api = asyncio.create_task(serve(build(settings(notification_url, url)), host="127.0.0.1", port=port, stop=stop))
+    app = build(local_settings(notification_url, PUBLIC_URL=url))
+    api = asyncio.create_task(serve(app, host="127.0.0.1", port=port, stop=stop))
     try:
         yield url
     finally:
@@ -166,7 +133,7 @@ async def serving_api(notification_url: str) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("fault", [None, "callbacks-doubled", "callbacks-reordered", "undelivered"])
-async def test_the_sandboxs_callbacks_bring_a_message_to_its_end(
+async def test_the_sandboxs_callbacks_bring_a_message_to_its_final_state(
     office: PostOffice, notification_url: str, bus_host: str, fault: str | None
 ) -> None:
     if fault is not None:
@@ -178,11 +145,11 @@ async def test_the_sandboxs_callbacks_bring_a_message_to_its_end(
         end = await eventually(lambda: office.state(one.id), lambda state: state in ("DELIVERED", "UNDELIVERED"))
 
         assert end == ("UNDELIVERED" if fault == "undelivered" else "DELIVERED")
-        news = "notification.failed" if fault == "undelivered" else "notification.delivered"
-        assert await office.news(one.id) == ["notification.sent", news]
+        event = "notification.failed" if fault == "undelivered" else "notification.delivered"
+        assert await office.events(one.id) == ["notification.sent", event]
 
 
-async def test_a_callback_settles_a_doubt_before_anybody_asks(
+async def test_a_callback_resolves_a_message_in_doubt_before_the_reconciler_asks(
     office: PostOffice, notification_url: str, bus_host: str
 ) -> None:
     office.fault("reply-lost")
@@ -195,7 +162,7 @@ async def test_a_callback_settles_a_doubt_before_anybody_asks(
         assert office.texts(one) == [(await office.row(one.id))["sid"]]
 
 
-# Nobody listens without a secret
+# No process runs without a secret
 
 
 @pytest.mark.system
@@ -220,6 +187,6 @@ def test_no_process_starts_with_an_empty_auth_token_outside_local_mode(role: str
 
 
 @pytest.mark.parametrize("token", ["", "   ", "local-twilio-token"])
-def test_neither_an_empty_token_nor_the_development_one_will_do(token: str) -> None:
+def test_neither_an_empty_token_nor_the_development_one_is_accepted(token: str) -> None:
     with pytest.raises(SettingsError, match="TWILIO_AUTH_TOKEN"):
         Settings.load({"TWILIO_AUTH_TOKEN": token})

@@ -1,4 +1,4 @@
-"""Texts stay short and plain whatever the name: no name is lost, none is spoiled, and none turns one segment into three."""
+"""A text stays short with any name: no name is lost or misspelled, and none turns one segment into three."""
 
 import re
 import string
@@ -20,7 +20,7 @@ from notification.domain.wording import (
 )
 from sms_sandbox.message import count_segments
 
-settings.register_profile("calm", deadline=None, derandomize=True)  # neither the machine's load nor luck decides a test
+settings.register_profile("calm", deadline=None, derandomize=True)  # no deadline, no randomness
 settings.load_profile("calm")
 
 ID = UUID("01a1e284-4fea-7752-8728-a3729831442c")
@@ -36,10 +36,10 @@ def is_gsm(text: str) -> bool:
     return set(text) <= GSM_7 | GSM_7_EXTENDED
 
 
-OUR_WORDS = [event_type for event_type, template in TEMPLATES.items() if "{text}" not in template]
+FIXED_TEXTS = [event_type for event_type, template in TEMPLATES.items() if "{text}" not in template]
 
 
-@pytest.mark.parametrize("event_type", OUR_WORDS)
+@pytest.mark.parametrize("event_type", FIXED_TEXTS)
 @pytest.mark.parametrize("letter", ["W", "é", "€"])
 def test_every_template_with_the_longest_plain_name_is_one_segment(event_type: str, letter: str) -> None:
     text = write(event_type, mother_name=letter * 100, text="Nearly there!", notification_id=ID)
@@ -48,7 +48,7 @@ def test_every_template_with_the_longest_plain_name_is_one_segment(event_type: s
     assert segments(text) == 1, f"{event_type} costs {segments(text)} segments a person: make it shorter"
 
 
-@pytest.mark.parametrize("event_type", OUR_WORDS)
+@pytest.mark.parametrize("event_type", FIXED_TEXTS)
 @given(name=names)
 def test_no_name_makes_a_text_longer_than_two_segments(event_type: str, name: str) -> None:
     assert segments(write(event_type, mother_name=name, text="Nearly there!", notification_id=ID)) <= 2
@@ -72,7 +72,7 @@ def test_an_announcement_in_letters_is_three_segments_at_most_and_a_short_one_is
     assert segments(text) <= (1 if len(said) <= 118 else 3)
 
 
-def test_an_announcement_says_what_the_mother_said() -> None:
+def test_an_announcement_has_the_words_of_the_mother() -> None:
     said = "4 cm, alles gut 🌸 すぐ"
 
     assert write("labour.announced", mother_name="Ada", notification_id=ID, text=said) == f"Ada: {said} {reference(ID)}"
@@ -112,30 +112,28 @@ def test_emoji_never_change_the_alphabet(name: str, ornaments: list[tuple[int, s
         ("Zoë", "Zoe"),
         ("Zoe\u0308", "Zoe"),
         ("René", "René"),  # é is in the alphabet
-        ("D\N{RIGHT SINGLE QUOTATION MARK}Angelo", "D'Angelo"),  # as telephones write it
+        ("D\N{RIGHT SINGLE QUOTATION MARK}Angelo", "D'Angelo"),  # as phones type it
         ("Michał Dvořák", "Michal Dvorak"),
         ("Jean\N{EN DASH}Luc", "Jean-Luc"),
         ("Ｇｒａｃｅ", "Grace"),  # noqa: RUF001
         ("  Ada \n Lovelace ", "Ada Lovelace"),
         ("Ada ❤️", "Ada"),
         ("さくら", "さくら"),
-        ("Zoë さくら", "Zoë さくら"),  # not plain anyway: then nothing is taken away either
+        ("Zoë さくら", "Zoë さくら"),  # not GSM-7 in any case, so the accent stays
         ("अनन्या", "अनन्या"),
         ("🤱", "Someone you love"),
         ("{mother}", "{mother}"),
         ("A" * 40, "A" * 29 + "."),
     ],
 )
-def test_a_name_is_written_plainly_where_that_does_not_spoil_it(name: str, plain: str) -> None:
+def test_a_name_is_written_in_gsm_7_if_all_of_it_can_be(name: str, plain: str) -> None:
     assert plain_name(name) == plain
 
 
 @given(st.one_of(texts, gsm_texts))
-@example(
-    "a" * 152 + "€" + "a" * 152
-)  # the euro takes two places and goes whole into the second part: three parts in all
+@example("a" * 152 + "€" + "a" * 152)  # the euro takes two places and goes whole into the second of three parts
 @example("ж" * 66 + "𠮷" + "ж" * 66)
-def test_our_count_of_segments_is_the_providers(text: str) -> None:
+def test_segments_are_counted_as_the_provider_counts_them(text: str) -> None:
     assert segments(text) == count_segments(text)
 
 

@@ -1,19 +1,19 @@
-"""The read side of the ledger. Phone numbers and texts stay inside: a reader sees who, what about, and how far it got."""
+"""The read side of the ledger. A view names the person and the event, but has neither the phone number nor the text."""
 
 from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Double, RowMapping, func, select
+from sqlalchemy import ColumnElement, Double, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from notification.delivery.ledger import ledger
-from notification.domain.notification import State
+from notification.domain.notification import UNSETTLED, NotificationState
+from notification.storage import notification_table
 
 
 class NotificationView(msgspec.Struct, frozen=True):
-    """`failure` is why it failed, or the last thing that went wrong on the way."""
+    """`failure` is the reason why the message failed or, before that, the result of the last attempt that did not succeed."""
 
     id: UUID
     event_id: UUID
@@ -22,7 +22,7 @@ class NotificationView(msgspec.Struct, frozen=True):
     person_id: UUID
     person_name: str
     channel: str
-    state: State
+    state: NotificationState
     attempt: int
     segments: int
     sid: str | None
@@ -34,43 +34,44 @@ class NotificationView(msgspec.Struct, frozen=True):
     delivered_at: datetime | None
 
 
-_VISIBLE = [ledger.c[name] for name in NotificationView.__struct_fields__]
-
-
-async def of_labour(session: AsyncSession, labour_id: UUID) -> list[NotificationView]:
-    rows = await session.execute(select(*_VISIBLE).where(ledger.c.labour_id == labour_id).order_by(ledger.c.id))
-    return [_view(row) for row in rows.mappings()]
-
-
-async def in_state(session: AsyncSession, state: State, limit: int) -> list[NotificationView]:
-    rows = await session.execute(select(*_VISIBLE).where(ledger.c.state == state).order_by(ledger.c.id).limit(limit))
-    return [_view(row) for row in rows.mappings()]
-
-
-async def about_events(session: AsyncSession, event_ids: Collection[UUID]) -> list[NotificationView]:
-    rows = await session.execute(select(*_VISIBLE).where(ledger.c.event_id.in_(event_ids)).order_by(ledger.c.id))
-    return [_view(row) for row in rows.mappings()]
-
-
 class LedgerCounts(msgspec.Struct, frozen=True):
-    states: dict[State, int]
+    """`oldest_unsettled_seconds` is the age of the oldest message that is PENDING, SENDING or IN_DOUBT."""
+
+    states: dict[NotificationState, int]
     oldest_unsettled_seconds: float | None
 
 
-async def counts(session: AsyncSession) -> LedgerCounts:
-    rows = await session.execute(select(ledger.c.state, func.count()).group_by(ledger.c.state))
-    counted: dict[str, int] = dict(tuple(row) for row in rows)
-    age = func.extract("epoch", func.clock_timestamp() - func.min(ledger.c.created_at)).cast(Double)
-    oldest = await session.execute(
-        select(age).where(ledger.c.state.in_((State.PENDING, State.SENDING, State.IN_DOUBT)))
-    )
-    return LedgerCounts({state: counted.get(state, 0) for state in State}, oldest.scalar_one())
+_COLUMNS = notification_table.c
+_VISIBLE = [_COLUMNS[name] for name in NotificationView.__struct_fields__]
+
+
+async def of_labour(session: AsyncSession, labour_id: UUID) -> list[NotificationView]:
+    return await _views(session, _COLUMNS.labour_id == labour_id)
+
+
+async def in_state(session: AsyncSession, state: NotificationState, limit: int) -> list[NotificationView]:
+    return await _views(session, _COLUMNS.state == state, limit)
+
+
+async def about_events(session: AsyncSession, event_ids: Collection[UUID]) -> list[NotificationView]:
+    return await _views(session, _COLUMNS.event_id.in_(event_ids))
 
 
 async def one(session: AsyncSession, notification_id: UUID) -> NotificationView | None:
-    row = (await session.execute(select(*_VISIBLE).where(ledger.c.id == notification_id))).mappings().one_or_none()
-    return None if row is None else _view(row)
+    return next(iter(await _views(session, _COLUMNS.id == notification_id)), None)
 
 
-def _view(row: RowMapping) -> NotificationView:
-    return NotificationView(**{**row, "state": State(row["state"])})
+async def counts(session: AsyncSession) -> LedgerCounts:
+    rows = await session.execute(select(_COLUMNS.state, func.count()).group_by(_COLUMNS.state))
+    counted: dict[str, int] = dict(tuple(row) for row in rows)
+    age = func.extract("epoch", func.clock_timestamp() - func.min(_COLUMNS.created_at)).cast(Double)
+    oldest = await session.execute(select(age).where(_COLUMNS.state.in_(UNSETTLED)))
+    return LedgerCounts({state: counted.get(state, 0) for state in NotificationState}, oldest.scalar_one())
+
+
+async def _views(
+    session: AsyncSession, condition: ColumnElement[bool], limit: int | None = None
+) -> list[NotificationView]:
+    """Oldest first."""
+    rows = await session.execute(select(*_VISIBLE).where(condition).order_by(_COLUMNS.id).limit(limit))
+    return [NotificationView(**{**row, "state": NotificationState(row["state"])}) for row in rows.mappings()]

@@ -1,7 +1,7 @@
-"""What the provider tells us: how far a message got, and that somebody wants no more of them.
+"""What the provider reports: the delivery status of a message, and replies with which a person opts out or in.
 
-Callbacks come signed, in any order, more than once, or never. They are applied by rank: a message only ever moves forward, so
-a late or repeated callback changes nothing. A callback is also proof that the message exists: it settles a doubt.
+Callbacks arrive in any order, more than once, or never. A message only moves forward, so a late or repeated callback changes
+nothing. A callback also proves that the provider has the message, so it resolves a message in doubt.
 """
 
 from uuid import UUID
@@ -29,21 +29,21 @@ _REASONS = {
 async def apply_status(
     uow: UnitOfWork, notification_id: UUID, *, sid: str, status: str, code: int | None, attempt: int | None
 ) -> bool:
-    """True if it changed anything.
+    """Returns whether the row changed.
 
-    That a message got through counts, whichever attempt it was: the person has it. That one did not counts only for the
-    attempt and the message it is about: another may be under way, or have arrived.
+    A success counts for any attempt: the person has the message. A failure counts only for the attempt and the sid that it
+    names, because another attempt may be under way or delivered.
     """
     match status:
         case "accepted" | "queued" | "sending" | "sent":
-            return await ledger.settle_sent(uow, notification_id, sid=sid)
+            return await ledger.record_sent(uow, notification_id, sid=sid)
         case "delivered":
-            await ledger.settle_sent(uow, notification_id, sid=sid)
-            return await ledger.settle_delivered(uow, notification_id)
+            await ledger.record_sent(uow, notification_id, sid=sid)
+            return await ledger.record_delivered(uow, notification_id)
         case "undelivered" | "failed":
             reason = _REASONS.get(code or 0, f"the network did not deliver it (error {code or 'unknown'})")
-            await ledger.settle_sent(uow, notification_id, sid=sid, attempt=attempt)
-            return await ledger.settle_undelivered(uow, notification_id, sid=sid, reason=reason, code=code)
+            await ledger.record_sent(uow, notification_id, sid=sid, attempt=attempt)
+            return await ledger.record_undelivered(uow, notification_id, sid=sid, reason=reason, code=code)
         case _:
             log.warning("unknown message status", notification_id=str(notification_id), status=status)
             return False

@@ -1,13 +1,13 @@
-"""Sends each pending SMS, once.
+"""Sends each pending SMS once.
 
-1. Take rows: SENDING, attempt + 1, and a lease, committed before anything is called.
-2. Look at the clock: a process that slept too long after step 1 must not call any more, somebody else may be at it.
-3. Call the provider. No transaction and no row lock is held meanwhile.
-4. Record the outcome, only if the row is still ours; the news of it in the same transaction.
+1. Take rows: set SENDING, attempt + 1 and a lease, and commit.
+2. Check the clock: a process that was paused too long after step 1 must not call, because its lease may have expired.
+3. Call the provider, with no transaction open and no row locked.
+4. Record the outcome and its event in one transaction, only if the row still belongs to this attempt.
 
-A crash anywhere after 1 leaves a lease that runs out, and then a row in doubt, which `reconcile` settles by asking.
+After a crash in step 2, 3 or 4 the lease expires, the row is in doubt, and the reconciler asks the provider.
 
-Weakness: between the look at the clock and the first byte on the wire lies a moment in which the process can be frozen.
+Weakness: the process can be paused between the check of the clock and the first byte that it sends.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from notification.delivery.twilio import (
     Accepted,
     Misconfigured,
     NotSent,
-    Refused,
+    PermanentlyRefused,
     SendOutcome,
     Twilio,
     Unknown,
@@ -39,8 +39,8 @@ AFTER_CALL = FaultPoint("dispatcher.after_call_before_record", "the provider has
 AFTER_RECORD = FaultPoint("dispatcher.after_record_before_commit", "the outcome is written, not committed")
 
 
-class RateLimit:
-    """At most `per_second` starts a second, in this process, with a burst of one second's worth, or of one."""
+class SendRate:
+    """A token bucket: at most `per_second` calls a second by this process. It holds one second's calls, and at least one."""
 
     def __init__(self, per_second: float) -> None:
         self._per_second, self._burst = per_second, max(per_second, 1.0)
@@ -59,13 +59,13 @@ class RateLimit:
 class Dispatcher:
     """Options, with unit and default:
 
-    callback_url    where the provider reports what became of a message
-    lease_seconds   how long a row is ours (30); must exceed the provider client's timeout by a good margin
-    call_within     seconds after taking in which the call must have begun (10)
-    in_flight       calls at the same time (50)
-    per_second      calls a second, of this process (100)
-    poll_interval   seconds between looks when nobody hints (1)
-    stop_limit      seconds for calls under way when asked to stop; what takes longer is in doubt at once (6)
+    callback_url    URL to which the provider reports the status of a message
+    lease_seconds   seconds for which a row belongs to this dispatcher (30); at least twice the timeout of the provider's client
+    call_within     seconds after the take in which the call must begin (10)
+    in_flight       concurrent calls (50)
+    per_second      calls a second by this process (100)
+    poll_interval   seconds between polls if no wake-up arrives (1)
+    stop_limit      seconds to finish calls when asked to stop; a call that takes longer is cancelled and in doubt (6)
     """
 
     def __init__(
@@ -84,16 +84,16 @@ class Dispatcher:
         self._units_of_work, self._provider, self._callback_url = units_of_work, provider, callback_url
         self._lease_seconds, self._call_within = lease_seconds, call_within
         self._in_flight, self._poll_interval, self._stop_limit = in_flight, poll_interval, stop_limit
-        self._rate = RateLimit(per_second)
+        self._rate = SendRate(per_second)
         self._woken = asyncio.Event()
-        self._trouble = Backoff(base=1.0, cap=60.0)
+        self._credentials_backoff = Backoff(base=1.0, cap=60.0)
         self._paused_until = 0.0
 
     def wake(self) -> None:
         self._woken.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`; then no new rows are taken, and calls under way are finished and recorded."""
+        """Runs until `stop` is set. Then takes no more rows, and finishes and records the calls under way."""
         calls = dict[asyncio.Task[None], Lease]()
         backoff = Backoff()
         while not stop.is_set():
@@ -115,10 +115,10 @@ class Dispatcher:
                 await wait_for_any(self._woken, stop, tasks=full, seconds=self._poll_interval)
         if calls:
             _, unfinished = await asyncio.wait(calls, timeout=self._stop_limit)
-            await asyncio.gather(*(self._break_off(call, calls[call]) for call in unfinished))
+            await asyncio.gather(*(self._cancel(call, calls[call]) for call in unfinished))
 
-    async def _break_off(self, call: asyncio.Task[None], lease: Lease) -> None:
-        """Nobody has to wait for the end of a lease to ask what became of it, unless the database is away, too."""
+    async def _cancel(self, call: asyncio.Task[None], lease: Lease) -> None:
+        """Marks the message in doubt now, so that the reconciler need not wait for the end of the lease."""
         call.cancel()
         await asyncio.wait([call])
         try:
@@ -129,7 +129,7 @@ class Dispatcher:
             log.error("outcome not recorded", notification_id=str(lease.id), error=type(error).__name__)
 
     async def run_once(self) -> int:
-        """Takes what is due, sends it, and returns how many rows that were."""
+        """Takes the rows that are due, sends them, and returns their number."""
         leases = await self.take(self._in_flight)
         await asyncio.gather(*(self.send(lease) for lease in leases))
         return len(leases)
@@ -138,8 +138,8 @@ class Dispatcher:
         limit = min(slots, self._rate.available())
         if time.monotonic() < self._paused_until:
             limit = 0
-        elif self._trouble.failures:
-            limit = min(limit, 1)  # one to see whether the provider takes us again
+        elif self._credentials_backoff.failures:
+            limit = min(limit, 1)  # one attempt, to find out whether the credentials are accepted again
         if limit <= 0:
             return []
         async with self._units_of_work() as uow:
@@ -158,7 +158,7 @@ class Dispatcher:
                 await self._record(lease, outcome)
                 return
             except Exception as error:
-                # With the database away we still know the outcome: worth more than a question to the provider later.
+                # While the database is unavailable, keep the known outcome: that saves a question to the provider later.
                 if not is_transient(error) or ledger.clock() > lease.call_before + self._lease_seconds:
                     log.error("outcome not recorded", notification_id=str(lease.id), error=type(error).__name__)
                     return
@@ -166,7 +166,7 @@ class Dispatcher:
 
     async def _call(self, lease: Lease) -> SendOutcome:
         if lease.suppressed:
-            return Refused(OPTED_OUT, "the person has opted out of messages")
+            return PermanentlyRefused(OPTED_OUT, "the person has opted out of messages")
         if ledger.clock() > lease.call_before:
             return NotSent("too late to call under this lease", 0.0)
         callback = f"{self._callback_url}?nid={lease.id}&attempt={lease.attempt}"
@@ -176,22 +176,22 @@ class Dispatcher:
         async with self._units_of_work() as uow:
             match outcome:
                 case Accepted(sid):
-                    ours = await ledger.settle_sent(uow, lease.id, sid=sid, attempt=lease.attempt)
-                case Refused(code, reason):
-                    ours = await ledger.settle_failed(uow, lease.id, attempt=lease.attempt, reason=reason, code=code)
-                    if code == OPTED_OUT and not lease.suppressed:  # news from the provider, not our own
+                    ours = await ledger.record_sent(uow, lease.id, sid=sid, attempt=lease.attempt)
+                case PermanentlyRefused(code, reason):
+                    ours = await ledger.record_failed(uow, lease.id, attempt=lease.attempt, reason=reason, code=code)
+                    if code == OPTED_OUT and not lease.suppressed:  # the provider knows of an opt-out that we do not
                         await ledger.suppress(uow.session, lease.phone)
                 case NotSent(reason, retry_in):
                     pause = retry_in + delay(lease.attempt, base=1.0, cap=60.0) if retry_in else 0.0
-                    ours = await ledger.put_back(uow, lease, retry_in=pause, why=reason)
+                    ours = await ledger.return_to_queue(uow, lease, retry_in=pause, reason=reason)
                 case Misconfigured(reason):
-                    ours = await ledger.put_back(uow, lease, retry_in=0.0, why=reason)
+                    ours = await ledger.return_to_queue(uow, lease, retry_in=0.0, reason=reason)
                 case Unknown(reason):
-                    ours = await ledger.doubt(uow, lease, why=reason)
+                    ours = await ledger.mark_in_doubt(uow, lease, reason=reason)
             await AFTER_RECORD()
-        self._heed(outcome)
+        self._pause_if_misconfigured(outcome)
         log.info(
-            "sms attempted" if ours else "sms attempt was overtaken",
+            "sms attempted" if ours else "late sms outcome ignored",
             notification_id=str(lease.id),
             attempt=lease.attempt,
             outcome=type(outcome).__name__,
@@ -199,14 +199,14 @@ class Dispatcher:
             sid=getattr(outcome, "sid", None),
         )
 
-    def _heed(self, outcome: SendOutcome) -> None:
-        """Wrong credentials stop all sending, loudly; one message in a while tries whether they were mended."""
+    def _pause_if_misconfigured(self, outcome: SendOutcome) -> None:
+        """Wrong credentials pause all sending. After each pause one message is sent, to find out whether they are accepted."""
         if isinstance(outcome, Misconfigured):
             if time.monotonic() < self._paused_until:
-                return  # said already, by another of the calls under way
-            pause = self._trouble.next()
+                return  # another call under way has logged it
+            pause = self._credentials_backoff.next()
             self._paused_until = time.monotonic() + pause
             log.critical("sending stopped: check TWILIO_ACCOUNT_SID and TWILIO_AUTH_TOKEN", reason=outcome.reason,
                          retry_in=round(pause, 1))  # fmt: skip
-        elif isinstance(outcome, Accepted | Refused):
-            self._trouble.reset()
+        elif isinstance(outcome, Accepted | PermanentlyRefused):
+            self._credentials_backoff.reset()

@@ -1,7 +1,7 @@
-"""Sending an SMS through Twilio, and asking what became of one. Every way a call can end is a value, so none is forgotten.
+"""Send an SMS through Twilio, and look one up. Every way in which a call can end is a value.
 
-Twilio knows no idempotency key. Whether a call that did not answer created a message, only asking can tell; so what matters
-here is to say "unknown" whenever it is, and never to try twice behind the caller's back: the client's own retries stay off.
+Twilio has no idempotency keys. If a call ends without an answer, only a query can tell whether it created a message. So every
+outcome that is not certain is `Unknown`, and the client's own retries stay off: a retry could send the message twice.
 """
 
 import asyncio
@@ -13,7 +13,9 @@ from twilio.base.exceptions import TwilioRestException
 from twilio.http.async_http_client import AsyncTwilioHttpClient
 from twilio.rest import Client
 
-# Permanent, with a reason that a person understands.
+from notification.domain.errors import ProviderSilent
+
+# Permanent refusals, with a reason that a person understands.
 _REFUSALS = {
     21211: "the phone number does not exist",
     21212: "the sender number is not valid",
@@ -34,8 +36,8 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """For good: the same message will never go through."""
+class PermanentlyRefused:
+    """The same message will never be accepted."""
 
     code: int
     reason: str
@@ -43,7 +45,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """Surely nothing was created. `retry_in` seconds at least."""
+    """Nothing was created. Wait at least `retry_in` seconds before the next attempt."""
 
     reason: str
     retry_in: float
@@ -51,28 +53,25 @@ class NotSent:
 
 @dataclass(frozen=True, slots=True)
 class Misconfigured:
-    """Surely nothing was created, and nothing will be until a person mends our credentials."""
+    """Nothing was created, and nothing will be until an operator corrects the credentials."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It may have been created, or not, or it may be later."""
+    """The message may exist, may not exist, or may be created later."""
 
     reason: str
 
 
-SendOutcome = Accepted | Refused | NotSent | Misconfigured | Unknown
-
-
-class ProviderSilent(Exception):
-    """Asking failed; nothing is known that was not known before."""
+SendOutcome = Accepted | PermanentlyRefused | NotSent | Misconfigured | Unknown
 
 
 class _Session:
-    """What the client sends its requests with. The client ignores the timeout it is given, so every request gets ours here:
-    half of it to connect, because a connection that was never made is known to have sent nothing.
+    """Sets the timeout of every request, because Twilio's client ignores the one that it is given.
+
+    Half of the timeout is for connecting: if no connection was made, nothing was sent, and the outcome is certain.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -87,7 +86,7 @@ class _Session:
 
 
 class Twilio:
-    """`timeout` in seconds covers a whole call. Create it inside the running event loop, close it at the end."""
+    """`timeout`, in seconds, covers a whole call. Create the client inside the running event loop and close it at the end."""
 
     def __init__(self, *, account_sid: str, auth_token: str, sender: str, base_url: str, timeout: float) -> None:
         self._sender, self._timeout = sender, timeout
@@ -109,39 +108,41 @@ class Twilio:
         except TwilioRestException as error:
             return _classify(error)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-            # Refused, no such host, no route, no answer to the knock: no byte of the request left.
+            # Connection refused, unknown host, no route, or no connection in time: no byte of the request was sent.
             return NotSent("the provider could not be reached", 1.0)
-        except Exception as error:  # whatever else ended it, and be it our reading of a strange answer: we called
+        except (
+            Exception
+        ) as error:  # any other failure, including an unreadable response: the request may have been processed
             return Unknown(f"no readable answer ({type(error).__name__})")
         if not message.sid:
             return Unknown("an answer without a message id")
         return Accepted(message.sid)
 
     async def find(self, *, to: str, reference: str) -> str | None:
-        """The sid of a message to this phone with this reference; None if the provider shows none at this moment.
+        """The sid of a message to this phone with this reference, or None if the provider lists none at this moment.
 
-        Failed and canceled messages do not count: they did not and will not arrive. The provider could filter by date sent,
-        but a message in its queue has none, maybe for hours; so all to this phone are looked at and the reference decides.
+        Leaves out failed and canceled messages, which never arrive. Does not filter by date sent: a message in the provider's
+        queue has none, for hours if need be. Raises ProviderSilent if there is no readable answer.
         """
         try:
             async with asyncio.timeout(self._timeout):
                 async for message in await self._client.messages.stream_async(to=to, page_size=1000):
                     if reference in (message.body or "") and message.status not in ("failed", "canceled"):
                         return str(message.sid)
-        except Exception as error:  # whatever it was: an answer that we cannot read is none
+        except Exception as error:  # an answer that cannot be read is no proof of absence
             raise ProviderSilent(type(error).__name__) from None
         return None
 
 
 def _classify(error: TwilioRestException) -> SendOutcome:
-    """21xxx is about the message, 20xxx about us. Anything else is not Twilio's own answer, and may hide one."""
+    """21xxx is about the message, 20xxx about the account. Any other answer may come from a proxy and proves nothing."""
     code = error.code or 0
-    if code == _QUEUE_FULL:  # before the others: it comes with 429 too
+    if code == _QUEUE_FULL:  # first, because it comes with status 429 too
         return NotSent("the provider's queue for our sender is full", 120.0)
     if error.status == 429:
         return NotSent("the provider asks us to slow down", 1.0)
     if error.status == 401 or (error.status < 500 and 20000 <= code < 21000):
         return Misconfigured(f"the provider does not accept our account (error {code})")
     if error.status < 500 and 21000 <= code < 22000:
-        return Refused(code, _REFUSALS.get(code, f"the provider refused it (error {code})"))
+        return PermanentlyRefused(code, _REFUSALS.get(code, f"the provider refused it (error {code})"))
     return Unknown(f"the provider answered {error.status}")

@@ -1,10 +1,10 @@
-"""A message to one person about one event, its states, and what may be done while its outcome is unknown.
+"""A message to one person about one event: its states, and what to do while its outcome is unknown.
 
 PENDING ─► SENDING(attempt n) ─► SENT(sid) ─► DELIVERED
    ▲          │        │            └───────► UNDELIVERED
-   │          │        └────────────────────► FAILED        the provider refused it for good
+   │          │        └────────────────────► FAILED        the provider refused it permanently
    │          ▼
-   └────── IN_DOUBT ─► SENT                                 nobody knows yet whether it went out
+   └────── IN_DOUBT ─► SENT or FAILED                       it is unknown whether the provider accepted it
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from enum import StrEnum
 from uuid import UUID
 
 
-class State(StrEnum):
+class NotificationState(StrEnum):
     PENDING = "PENDING"
     SENDING = "SENDING"
     IN_DOUBT = "IN_DOUBT"
@@ -22,13 +22,25 @@ class State(StrEnum):
     FAILED = "FAILED"
 
 
-class Policy(StrEnum):
-    """What to do with a message in doubt once the provider has had its time and still does not show it."""
+# Not yet known to be sent or failed.
+UNSETTLED = (NotificationState.PENDING, NotificationState.SENDING, NotificationState.IN_DOUBT)
 
-    ASK = "ask"  # believe the answer: not there, so send again
-    AT_MOST_ONCE = "at_most_once"  # never send again: rather none than two
-    AT_LEAST_ONCE = "at_least_once"  # send again without waiting: rather two than none
-    HOLD = "hold"  # a person decides
+
+class Policy(StrEnum):
+    """What to do with a message in doubt that the provider does not list."""
+
+    ASK = "ask"  # believe the provider after the quarantine, and send again
+    AT_MOST_ONCE = "at_most_once"  # never send again: the message is FAILED after the quarantine
+    AT_LEAST_ONCE = "at_least_once"  # send again without the quarantine: the person may get it twice
+    HOLD = "hold"  # leave it in doubt until an operator resolves it
+
+
+class Resolution(StrEnum):
+    """What an operator decides about a message in doubt."""
+
+    SENT = "sent"  # the operator knows that the person has it
+    SEND_AGAIN = "send-again"
+    GIVE_UP = "give-up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +61,22 @@ class Notification:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to send a message, for one attempt, until `call_before` on this process's clock."""
+    """The right to send a message once. The call must begin before `call_before`, in seconds of `ledger.clock()`."""
 
     id: UUID
     attempt: int
     phone: str
     body: str
-    suppressed: bool
+    suppressed: bool  # the person has opted out
     call_before: float
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """A message to ask the provider about. `quarantine_over` was true before the question was asked."""
+
+    id: UUID
+    attempt: int
+    phone: str
+    event_type: str
+    quarantine_over: bool

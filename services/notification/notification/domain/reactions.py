@@ -1,13 +1,11 @@
-"""What we do about an event: a pure function from the event and the roster to what shall be written.
+"""What the service does about an event: a pure function of the event and the roster of its labour.
 
-The roster of a labour is built from `subscriber.*` events, each applied only on top of the one before it (`roster_version`
-without gaps). An event that tells people names the roster version it was made under; if ours is behind, the event is early
-and comes again later. So nothing here needs the bus to keep any order.
-
-Who is told is decided as of that version: somebody who was added later is not, somebody who was removed before never is.
+An event that notifies people names the roster version it was made under. Those who were members at that version are notified:
+a person added later is not, and a person removed earlier is not. If the local roster is behind that version, the event is early;
+the consumer returns it to the bus and gets it again later.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
@@ -15,6 +13,7 @@ from uuid_utils.compat import uuid7
 from contracts.events import Event, LabourAnnounced, LabourBegun, LabourCompleted, SubscriberAdded, SubscriberRemoved
 from notification.domain import wording
 from notification.domain.notification import Notification
+from notification.domain.roster import Member, Roster
 
 TOPICS = tuple(
     event.type for event in (SubscriberAdded, SubscriberRemoved, LabourBegun, LabourAnnounced, LabourCompleted)
@@ -22,71 +21,34 @@ TOPICS = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    person_id: UUID
-    name: str
-    phone: str
-    added_version: int
-    removed_version: int | None = None
-
-    def was_on(self, version: int) -> bool:
-        return self.added_version <= version and (self.removed_version is None or self.removed_version > version)
-
-
-@dataclass(frozen=True, slots=True)
-class Roster:
-    labour_id: UUID
-    version: int = 0
-    members: tuple[Member, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """`early` means: know more first. Otherwise the roster as it is from now on, and the messages to send."""
+class Reaction:
+    """The roster after the event and the messages to send. An `early` event changes nothing and must be delivered again."""
 
     roster: Roster
+    notifications: tuple[Notification, ...] = ()
     early: bool = False
-    notifications: tuple[Notification, ...] = field(default=())
 
 
-def react(event_id: UUID, event: Event, roster: Roster) -> Decision:
+def react(event_id: UUID, event: Event, roster: Roster) -> Reaction:
     match event:
         case SubscriberAdded() | SubscriberRemoved():
-            return _change_roster(event, roster)
+            changed = roster.apply(event)
+            return Reaction(roster, early=True) if changed is None else Reaction(changed)
         case LabourBegun() | LabourAnnounced() | LabourCompleted():
-            if roster.version < event.roster_version:
-                return Decision(roster, early=True)
-            told = (member for member in roster.members if member.was_on(event.roster_version))
-            return Decision(roster, notifications=tuple(_notification(event_id, event, member) for member in told))
+            members = roster.members_at(event.roster_version)
+            if members is None:
+                return Reaction(roster, early=True)
+            return Reaction(roster, tuple(_notification(event_id, event, member) for member in members))
         case _:
-            raise TypeError(f"nothing here reacts to {event.type}")
-
-
-def _change_roster(event: SubscriberAdded | SubscriberRemoved, roster: Roster) -> Decision:
-    if roster.version >= event.roster_version:
-        return Decision(roster)  # applied before; possible only when its claim has been forgotten
-    if roster.version < event.roster_version - 1:
-        return Decision(roster, early=True)
-    match event:
-        case SubscriberAdded():
-            new = Member(event.person_id, event.name, event.phone, added_version=event.roster_version)
-            members = (*roster.members, new)
-        case SubscriberRemoved():
-            members = tuple(
-                replace(member, removed_version=event.roster_version)
-                if member.person_id == event.person_id and member.removed_version is None
-                else member
-                for member in roster.members
-            )
-    return Decision(replace(roster, version=event.roster_version, members=members))
+            raise TypeError(f"no reaction to {event.type}: remove it from TOPICS or add a case here")
 
 
 def _notification(
     event_id: UUID, event: LabourBegun | LabourAnnounced | LabourCompleted, member: Member
 ) -> Notification:
     notification_id = uuid7()
-    said = event.text if isinstance(event, LabourAnnounced) else ""
-    body = wording.write(event.type, mother_name=event.mother_name, text=said, notification_id=notification_id)
+    announced = event.text if isinstance(event, LabourAnnounced) else ""
+    body = wording.write(event.type, mother_name=event.mother_name, text=announced, notification_id=notification_id)
     return Notification(
         id=notification_id,
         event_id=event_id,

@@ -1,11 +1,10 @@
-"""The texts. Short, plain, and with a reference at the end.
+"""The texts of the messages. Each ends with a reference.
 
-The reference (`#` and 8 letters or digits, from the notification's id) is how a message is found again at the provider when we
-cannot know whether it went out: the provider returns nothing else that we chose ourselves.
+The reference (`#` and 8 letters or digits, made from the notification's id) identifies a message in doubt at the provider: the
+text is the only field chosen by us that the provider's list returns.
 
-A text that fits the GSM-7 alphabet has 160 characters a segment; one character outside makes all of it UCS-2 with 70. So names
-are written in GSM-7 where they can be without being spoiled ("Zoë" becomes "Zoe", "Zoë さくら" stays), emoji are left out, and
-long names are cut.
+A text in the GSM-7 alphabet has 160 characters a segment. One character outside the alphabet makes all of it UCS-2, with 70. So
+a name is written in GSM-7 if all of it can be ("Zoë" becomes "Zoe", "Zoë さくら" stays), without emoji, and cut if it is long.
 """
 
 import base64
@@ -14,7 +13,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 NAME_LENGTH = 30
-NOBODY = "Someone you love"  # for a name of which nothing can be written
+FALLBACK_NAME = "Someone you love"  # if nothing of a name can be written
 
 TEMPLATES = {
     "labour.begun": "{mother} is in labour. We will tell you when the baby is here. {reference}",
@@ -26,20 +25,20 @@ GSM_7 = frozenset(
     "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§"
     "¿abcdefghijklmnopqrstuvwxyzäöñüà"
 )
-GSM_7_EXTENDED = frozenset("\f^{}\\[~]|€")  # two places each
+GSM_7_EXTENDED = frozenset("\f^{}\\[~]|€")  # each counts as two characters
 
-# Letters that have no accent to take away, and punctuation as telephones write it
+# Letters without a decomposition into letter and accent, and typographic punctuation
 _NEAREST = str.maketrans("łŁđĐı‘’“”–—", "lLdDi''\"\"--")  # noqa: RUF001
 
 
 def write(event_type: str, *, mother_name: str, notification_id: UUID, text: str = "") -> str:
-    """`text` is what an announcement says; it stays as it was written where GSM-7 cannot say the same."""
+    """`text` is the text of an announcement. It is written in GSM-7 if all of it can be, and otherwise left as it is."""
     mother, said = plain_name(mother_name), _as_gsm_7(text)
     return TEMPLATES[event_type].format(mother=mother, text=said, reference=reference(notification_id))
 
 
 def reference(notification_id: UUID) -> str:
-    """From the random end of the UUIDv7. 40 bits, and only ever looked for among the messages to one phone."""
+    """Made from the last 40 bits of the UUIDv7, which are random. It must be unique only among the messages to one phone."""
     return "#" + base64.b32encode(notification_id.bytes[-5:]).decode()
 
 
@@ -47,7 +46,7 @@ def plain_name(name: str) -> str:
     unadorned = "".join(character for character in " ".join(name.split()) if not _is_ornament(character))
     shown = unicodedata.normalize("NFC", unadorned)
     words = " ".join(_as_gsm_7(shown).split())
-    return words[: NAME_LENGTH - 1].rstrip() + "." if len(words) > NAME_LENGTH else words or NOBODY
+    return words[: NAME_LENGTH - 1].rstrip() + "." if len(words) > NAME_LENGTH else words or FALLBACK_NAME
 
 
 def _as_gsm_7(text: str) -> str:
@@ -56,14 +55,14 @@ def _as_gsm_7(text: str) -> str:
 
 
 def _is_ornament(character: str) -> bool:
-    """Emoji with all that modifies them, and what cannot be seen."""
+    """Emoji, their modifiers, and invisible characters."""
     if unicodedata.category(character) in ("So", "Sk", "Me", "Cs", "Co", "Cn", "Cc", "Cf"):
         return character not in GSM_7 | GSM_7_EXTENDED
     return unicodedata.name(character, "").startswith("VARIATION SELECTOR")
 
 
 def _plain(character: str) -> str:
-    """As GSM-7 can write it, or as near as taking accents away comes to that."""
+    """The character in GSM-7, or without its accents, which may still be outside GSM-7."""
     if character in GSM_7 or character in GSM_7_EXTENDED:
         return character
     parts = unicodedata.normalize("NFKD", character.translate(_NEAREST))
@@ -75,7 +74,7 @@ def _is_gsm_7(characters: Iterable[str]) -> bool:
 
 
 def segments(text: str) -> int:
-    """As the provider counts: a character of two places is never split, it goes whole into the next part."""
+    """Counted as the provider counts: a character that takes two places is never split between segments."""
     if _is_gsm_7(text):
         widths, single, joined = [2 if character in GSM_7_EXTENDED else 1 for character in text], 160, 153
     else:

@@ -1,4 +1,4 @@
-"""The third way in: Pub/Sub pushes a message over HTTP and goes by our answer. Closed unless PUSH_AUDIENCE is set."""
+"""Push delivery: Pub/Sub sends a message over HTTP, and the status is the verdict. Disabled unless PUSH_AUDIENCE is set."""
 
 import asyncio
 import base64
@@ -31,16 +31,16 @@ class Push(msgspec.Struct, rename="camel"):
 
 
 class PushVerifier:
-    """Checks the OIDC token that Pub/Sub sends along. Keys are fetched once and kept; a new key id fetches again."""
+    """Verifies the OIDC token of a push request. Keys are fetched once and cached; an unknown key id fetches them again."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._keys = jwt.PyJWKClient(settings.push_jwks_url, cache_keys=True, timeout=5)
 
     def check(self, authorization: str) -> None:
-        """Blocks while it fetches keys: call it in a thread."""
+        """Raises a Problem unless the token is valid. Blocks while it fetches keys, so call it in a thread."""
         if not self._settings.push_audience:
-            raise Problem(404, "not-found", "Push is not set up here: set PUSH_AUDIENCE to open it.")
+            raise Problem(404, "not-found", "Push is disabled here: set PUSH_AUDIENCE to enable it.")
         scheme, _, token = authorization.partition(" ")
         try:
             if scheme.lower() != "bearer":
@@ -48,21 +48,21 @@ class PushVerifier:
             key = self._keys.get_signing_key_from_jwt(token)
             claims = jwt.decode(token, key.key, algorithms=["RS256"], audience=self._settings.push_audience)
         except jwt.PyJWKClientConnectionError:
-            raise Problem(503, "unavailable", "The keys for push tokens cannot be fetched just now.") from None
+            raise Problem(503, "unavailable", "The keys of push tokens cannot be fetched now; try again.") from None
         except jwt.PyJWTError as error:
-            raise Problem(401, "not-authorized", f"The push token is not good: {type(error).__name__}.") from None
+            raise Problem(401, "not-authorized", f"The push token is invalid: {type(error).__name__}.") from None
         expected = self._settings.push_service_account
         if expected and not (claims.get("email") == expected and claims.get("email_verified")):
-            raise Problem(403, "forbidden", "The push token is of another service account.")
+            raise Problem(403, "forbidden", "The push token belongs to another service account.")
 
 
 class PushController(Controller):
-    """204 lets Pub/Sub ack; anything else lets it try again later."""
+    """Pub/Sub acknowledges the message on status 204. On any other status it delivers the message again later."""
 
     path = "/pubsub/push"
     tags = ("push",)
 
-    @post(status_code=204, summary="A message from a push subscription")
+    @post(status_code=204, summary="Handle a message of a push subscription. Only Pub/Sub may.")
     async def receive(
         self,
         request: Request[Any, Any, Any],
@@ -74,7 +74,9 @@ class PushController(Controller):
         try:
             body = base64.b64decode(data.message.data, validate=True)
         except binascii.Error:
-            raise Problem(400, "invalid-request", "message.data is not base64.") from None
+            raise Problem(
+                400, "invalid-request", "message.data is not base64: send the message as Pub/Sub encodes it."
+            ) from None
         message = Message(
             subscription=data.subscription.rpartition("/")[2],
             ack_id=data.message.message_id,
@@ -85,4 +87,6 @@ class PushController(Controller):
         )
         [verdict] = await consumer.handle([message])
         if verdict is Verdict.NACK:
-            raise Problem(503, "try-again", "Not now; deliver it again later.", {"Retry-After": "1"})
+            raise Problem(
+                503, "try-again", "The event cannot be handled now; deliver it again later.", {"Retry-After": "1"}
+            )

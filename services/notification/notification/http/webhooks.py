@@ -1,10 +1,10 @@
-"""The provider's webhooks: how far a message got, and what people answer. Signed, or they change nothing."""
+"""The provider's webhooks: delivery statuses and replies. A request without a valid signature changes nothing."""
 
 from typing import Any
 from uuid import UUID
 
 from litestar import Controller, Request, Response, post
-from litestar.di import NamedDependency
+from litestar.di import NamedDependency, Provide
 from litestar.params import FromQuery
 from structlog import get_logger
 from twilio.request_validator import RequestValidator
@@ -16,53 +16,43 @@ from servicekit.problems import Problem
 
 log = get_logger()
 
-
-class TwilioController(Controller):
-    path = "/webhooks/twilio"
-    tags = ("webhooks",)
-
-    @post("/status", status_code=204, summary="How far a message got")
-    async def status(
-        self,
-        request: Request[Any, Any, Any],
-        settings: NamedDependency[Settings],
-        units_of_work: NamedDependency[UnitsOfWork],
-        nid: FromQuery[UUID],
-        attempt: FromQuery[int | None] = None,
-    ) -> None:
-        form = await _signed_form(request, settings)
-        code = form.get("ErrorCode", "")
-        async with units_of_work() as uow:
-            changed = await callbacks.apply_status(
-                uow,
-                nid,
-                sid=form.get("MessageSid", ""),
-                status=form.get("MessageStatus", ""),
-                code=int(code) if code.isdigit() else None,
-                attempt=attempt,
-            )
-        log.info("status callback", notification_id=str(nid), status=form.get("MessageStatus"), changed=changed)
-
-    @post("/inbound", status_code=200, summary="Somebody answered; STOP and START are heeded", media_type="text/xml")
-    async def inbound(
-        self,
-        request: Request[Any, Any, Any],
-        settings: NamedDependency[Settings],
-        units_of_work: NamedDependency[UnitsOfWork],
-    ) -> Response[str]:
-        form = await _signed_form(request, settings)
-        async with units_of_work() as uow:
-            await callbacks.apply_inbound(uow, phone=form.get("From", ""), body=form.get("Body", ""))
-        return Response("<Response/>", media_type="text/xml")
+Form = dict[str, str]
 
 
-async def _signed_form(request: Request[Any, Any, Any], settings: Settings) -> dict[str, str]:
+async def signed_form(request: Request[Any, Any, Any], settings: NamedDependency[Settings]) -> Form:
+    """The form of a request that Twilio has signed. The signature covers the URL that Twilio called, and the form."""
     form = {key: str(value) for key, value in (await request.form()).items()}
     query = request.scope["query_string"].decode("latin-1")
     url = settings.public_url + request.url.path + (f"?{query}" if query else "")
     signature = request.headers.get("x-twilio-signature", "")
     if not RequestValidator(settings.twilio_auth_token).validate(url, form, signature):
         raise Problem(
-            403, "bad-signature", "The signature does not fit this request; is PUBLIC_URL what the provider calls?"
+            403, "bad-signature", "The signature does not fit this request; check that Twilio calls PUBLIC_URL."
         )
     return form
+
+
+class TwilioController(Controller):
+    path = "/webhooks/twilio"
+    tags = ("webhooks",)
+    dependencies = {"form": Provide(signed_form)}  # noqa: RUF012  (Litestar's way)
+
+    @post("/status", status_code=204, summary="Record the delivery status of a message. Only Twilio may.")
+    async def status(
+        self,
+        form: NamedDependency[Form],
+        units_of_work: NamedDependency[UnitsOfWork],
+        nid: FromQuery[UUID],
+        attempt: FromQuery[int | None] = None,
+    ) -> None:
+        sid, status, code = (form.get(name, "") for name in ("MessageSid", "MessageStatus", "ErrorCode"))
+        failure = int(code) if code.isdigit() else None
+        async with units_of_work() as uow:
+            changed = await callbacks.apply_status(uow, nid, sid=sid, status=status, code=failure, attempt=attempt)
+        log.info("status callback received", notification_id=str(nid), status=status, changed=changed)
+
+    @post("/inbound", status_code=200, media_type="text/xml", summary="Record a STOP or START reply. Only Twilio may.")
+    async def inbound(self, form: NamedDependency[Form], units_of_work: NamedDependency[UnitsOfWork]) -> Response[str]:
+        async with units_of_work() as uow:
+            await callbacks.apply_inbound(uow, phone=form.get("From", ""), body=form.get("Body", ""))
+        return Response("<Response/>", media_type="text/xml")

@@ -1,0 +1,12 @@
+"""The one table that says which error is which problem."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from notification.domain.errors import NoSuchNotification, NotInDoubt
+from servicekit.problems import Problem
+
+PROBLEMS: Mapping[type[Exception], Callable[[Any], Problem]] = {
+    NoSuchNotification: lambda error: Problem(404, "no-such-notification", str(error)),
+    NotInDoubt: lambda error: Problem(409, "not-in-doubt", str(error)),
+}
