@@ -16,8 +16,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from e2e.support.tools import served
-from fern.commands.token import make_token
 from fern.runtime.postgres import TemporaryServer, ensure_service_databases, temporary_server
+from fern.tokens import make_token
 from labour.app import build as labour_app
 from labour.settings import Settings as LabourSettings
 from messaging.database import create_engine

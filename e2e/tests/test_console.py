@@ -22,11 +22,11 @@ from rich.console import Console as Terminal
 
 from e2e.support.ports import free_port_base
 from e2e.tests.conftest import Fern
-from fern.commands.operate import processes_now
 from fern.console.server import create_app
 from fern.console.watch import Board, Watch, draw_up
 from fern.runtime.embedded import EmbeddedRuntime
 from fern.runtime.progress import Progress
+from fern.runtime.system import processes_now
 from fern.settings import PROJECT_ROOT, Settings
 from servicekit.web import serve
 

@@ -11,8 +11,8 @@ import pytest
 
 from e2e.support.world import COMPLETE, Labour, World
 from fern.audit.auditor import Finding, audit
-from fern.commands.trace import Journey, journey
 from fern.errors import FernError
+from fern.trace import Journey, journey
 
 
 @pytest.fixture(scope="module")

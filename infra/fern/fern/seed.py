@@ -2,8 +2,8 @@
 
 import httpx
 
-from fern.commands.token import make_token
 from fern.settings import Settings
+from fern.tokens import make_token
 
 # Numbers kept free for fiction: they belong to nobody.
 PEOPLE = {"Grace": "+12025550111", "Alan": "+12025550122"}

@@ -1,15 +1,12 @@
-"""`fern topology`: makes the bus look as infra/topology.toml says. It changes what differs and deletes nothing."""
+"""Makes the bus look as infra/topology.toml says. It changes what differs and deletes nothing."""
 
-import json
 import os
 import time
 import tomllib
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 from google.api_core import exceptions
 from google.cloud.pubsub_v1 import PublisherClient, SubscriberClient
 from google.protobuf.duration_pb2 import Duration
@@ -17,7 +14,6 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.pubsub_v1.types import DeadLetterPolicy, ExpirationPolicy, RetryPolicy, Subscription
 
 from fern.errors import FernError
-from fern.settings import PROJECT_ID, Settings
 
 FILE = Path(__file__).resolve().parents[2] / "topology.toml"
 WAIT_SECONDS = 30.0
@@ -147,39 +143,3 @@ def _until_the_bus_answers(publisher: PublisherClient, project: str) -> None:
                 where = os.environ.get("PUBSUB_EMULATOR_HOST", "Google Cloud")
                 raise FernError(f"no Pub/Sub answers at {where}.", command="fern status", details=str(error)) from None
             time.sleep(0.2)
-
-
-@click.group()
-def topology() -> None:
-    """Topics and subscriptions, declared in infra/topology.toml."""
-
-
-def _project_option(command: Callable[..., None]) -> Callable[..., None]:
-    return click.option("--project", envvar="PUBSUB_PROJECT_ID", default=PROJECT_ID, show_default=True)(command)
-
-
-@topology.command("apply")
-@_project_option
-@click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
-def apply_command(project: str, as_json: bool) -> None:
-    """Create what is missing and update what differs."""
-    if project == PROJECT_ID:
-        os.environ.setdefault("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{Settings.load().port('pubsub')}")
-    applied = apply(Declared.load(), project)
-    if as_json:
-        click.echo(json.dumps(asdict(applied)))
-    else:
-        click.echo(f"{applied.created} created, {applied.updated} updated, {applied.unchanged} as declared")
-
-
-@topology.command("show")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def show_command(as_json: bool) -> None:
-    """What is declared."""
-    declared = Declared.load()
-    if as_json:
-        click.echo(json.dumps(asdict(declared)))
-        return
-    for topic in declared.topics:
-        readers = [name for name, (of, _) in declared.subscriptions.items() if of == topic]
-        click.echo(f"{topic:32} → {', '.join(readers) or '(nobody)'}")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import click
 
-from fern.commands.sms import list_messages, resolve
 from fern.errors import PortTaken
 from servicekit.process import run
 from sms_sandbox.sandbox import Settings
@@ -15,10 +14,6 @@ from sms_sandbox.server import bind, serve_until
 @click.group()
 def sms() -> None:
     """The SMS sandbox, a stand-in for Twilio that shows the phones; and the ledger of what was sent."""
-
-
-sms.add_command(list_messages)
-sms.add_command(resolve)
 
 
 @sms.command()

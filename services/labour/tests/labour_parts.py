@@ -7,7 +7,7 @@ import httpx
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from fern.commands.token import make_token
+from fern.tokens import make_token
 from labour.domain.contraction import Contraction
 
 GRACE = {"name": "Grace", "phone": "+1 (202) 555-0123"}

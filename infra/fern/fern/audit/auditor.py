@@ -4,21 +4,15 @@ What the two services say of the same events is compared in `reconciliation`. He
 ledger against what the Labour service was told of it, and against the texts that the provider really has.
 """
 
-import asyncio
-import json
-import os
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
 import asyncpg
-import click
 import httpx
-from rich.console import Console
 
-from fern import dead_letters
-from fern.audit.account import Account, Finding, Kind, Progress, show
+from fern.audit.account import Account, Finding, Kind, Progress
 from fern.audit.reconciliation import (
     CHUNK,
     Books,
@@ -29,14 +23,9 @@ from fern.audit.reconciliation import (
     reconcile_events,
 )
 from fern.dead_letters import DeadLetter
-from fern.errors import NotClean, NotRunning
-from fern.runtime.postgres import SERVICES
-from fern.runtime.progress import make_console
-from fern.settings import PROJECT_ID, Settings
+from fern.errors import NotRunning
 from fern.topology import Declared
 from messaging.database import is_transient
-from messaging.errors import BusUnavailable
-from messaging.pubsub import PubSub
 from messaging.retention import first_id
 
 __all__ = ["Account", "Finding", "Kind", "audit"]
@@ -250,58 +239,3 @@ async def _judge_unknown(books: Books, messages: list[dict[str, Any]]) -> None:
         elif row["sid"]:
             stage.due, stage.done = stage.due + 1, stage.done + 1
         accounted.add(row and row["id"])
-
-
-@click.command("audit")
-@click.option(
-    "--overdue", type=click.FloatRange(0), default=OVERDUE, show_default=True, help="Seconds anything may take."
-)
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-def audit_command(overdue: float, as_json: bool) -> None:
-    """Account for every event: committed = published = claimed = effects = SMS.
-
-    Reads both databases, the dead letters and the SMS sandbox, at any time. Names every event that is not where it should be,
-    with the command to do something about it. Ends with exit code 20 if there is one.
-
-    The databases are LABOUR_DATABASE_URL and NOTIFICATION_DATABASE_URL, or those of the local system.
-    """
-    account = asyncio.run(_audit(Settings.load(), overdue))
-    if as_json:
-        click.echo(json.dumps(account.to_json(), indent=2))
-    else:
-        show(account, make_console())
-    if not account.clean:
-        found = ", ".join(f"{count} {kind}" for kind, count in account.totals.items())
-        raise NotClean(f"the account does not add up: {found}.", command=account.findings[0].command)
-
-
-async def _audit(settings: Settings, overdue: float) -> Account:
-    given = {name: os.environ.get(f"{name.upper()}_DATABASE_URL", "") for name in SERVICES}
-    databases = {name: url or settings.postgres.url(name, name) for name, url in given.items()}
-    local = None if any(given.values()) else settings.url("sms-sandbox")
-    with Console(stderr=True).status("looking for dead letters") as status:
-
-        def progress(what: str, done: int, of: int | None) -> None:
-            status.update(f"{what}: {done:,}" + (f" of {of:,}" if of else ""))
-
-        return await audit(
-            databases,
-            sandbox=os.environ.get("TWILIO_BASE_URL") or local,
-            dead_letters=_dead_letters(settings),
-            overdue_seconds=overdue,
-            progress=progress,
-        )
-
-
-async def _dead_letters(settings: Settings) -> AsyncIterator[DeadLetter]:
-    project = os.environ.get("PUBSUB_PROJECT_ID", PROJECT_ID)
-    if project == PROJECT_ID:
-        os.environ.setdefault("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{settings.port('pubsub')}")
-    bus = PubSub(project)
-    try:
-        async for letter in dead_letters.dead_letters(bus):
-            yield letter
-    except BusUnavailable:
-        click.echo("The bus does not answer, so nobody knows what is among the dead letters.", err=True)
-    finally:
-        await bus.close()

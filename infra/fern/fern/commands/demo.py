@@ -8,10 +8,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from fern.demo import NOTIFYING, Hop, Story, Text
 from fern.errors import FernError
 from fern.runtime.progress import make_console
 from fern.settings import Settings
-from fern.story import NOTIFYING, Hop, Story, Text
 
 COLOURS = {"committed": "cyan", "in the outbox": "blue", "published": "magenta", "claimed": "yellow"}
 

@@ -1,4 +1,4 @@
-"""`fern sms ls` and `fern sms resolve`: messages in the ledger, and a person's word about those in doubt."""
+"""`fern sms`: the SMS sandbox's own `serve`; and messages in the ledger, with a person's word about those in doubt."""
 
 import json
 from uuid import UUID
@@ -9,6 +9,7 @@ from rich.table import Table
 from fern.client import Refused, call
 from fern.errors import FernError
 from fern.runtime.progress import make_console
+from sms_sandbox.command import sms as sandbox
 
 STATES = ("PENDING", "SENDING", "IN_DOUBT", "SENT", "DELIVERED", "UNDELIVERED", "FAILED")
 DECISIONS = {
@@ -18,7 +19,15 @@ DECISIONS = {
 }
 
 
-@click.command("ls")
+@click.group()
+def sms() -> None:
+    """The SMS sandbox, a stand-in for Twilio that shows the phones; and the ledger of what was sent."""
+
+
+sms.add_command(sandbox.commands["serve"])
+
+
+@sms.command("ls")
 @click.option("--state", type=click.Choice(STATES, case_sensitive=False), default="IN_DOUBT", show_default=True)
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
@@ -46,7 +55,7 @@ def list_messages(state: str, limit: int, as_json: bool) -> None:
     make_console().print(table if items else f"no message is {state}")
 
 
-@click.command("resolve")
+@sms.command("resolve")
 @click.argument("notification_id", type=click.UUID)
 @click.argument("decision", type=click.Choice(list(DECISIONS)))
 def resolve(notification_id: UUID, decision: str) -> None:

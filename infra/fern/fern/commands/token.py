@@ -1,17 +1,8 @@
-"""`fern token`: says who you are to the Labour API, on this machine. Elsewhere an identity provider does that."""
-
-import time
+"""`fern token`: a bearer token for the Labour API of this machine."""
 
 import click
-import jwt
 
-from fern.settings import TOKEN_SECRET
-
-
-def make_token(name: str, hours: float = 12) -> str:
-    now = int(time.time())
-    claims = {"sub": name, "aud": "fernlabour", "iat": now, "exp": now + int(hours * 3600)}
-    return jwt.encode(claims, TOKEN_SECRET, algorithm="HS256")
+from fern.tokens import make_token
 
 
 @click.command()

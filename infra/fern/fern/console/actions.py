@@ -9,11 +9,11 @@ import httpx
 import msgspec
 
 from fern.commands.fault import TARGETS
-from fern.commands.operate import kill_process
-from fern.commands.token import make_token
 from fern.console.watch import MOTHER, OPERATOR
 from fern.errors import FernError
+from fern.runtime.system import kill_process
 from fern.settings import Settings
+from fern.tokens import make_token
 from servicekit.problems import Problem
 
 TRY_FOR, TRY_AGAIN_AFTER = 30.0, 0.25

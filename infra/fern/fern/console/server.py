@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
-import click
 import httpx
 import msgspec
 from litestar import Litestar, get, post, put
@@ -25,13 +24,12 @@ from litestar.response import File, Stream
 from litestar.types import Guard
 from msgspec import Meta
 
-from fern.commands.trace import journey
 from fern.console.actions import Hands, Said
 from fern.console.watch import Board, Watch
 from fern.errors import FernError
 from fern.settings import Settings
+from fern.trace import journey
 from servicekit.problems import Problem
-from servicekit.process import run
 from servicekit.web import serve
 
 PAGE = Path(__file__).parent / "page"
@@ -181,15 +179,3 @@ async def work(settings: Settings, port: int, stop: asyncio.Event) -> None:
     await asyncio.wait([watching, serving], return_when=asyncio.FIRST_COMPLETED)  # one alone would be of no use
     stop.set()
     await asyncio.gather(watching, serving)
-
-
-@click.group()
-def console() -> None:
-    """The page that shows and breaks everything."""
-
-
-@console.command("serve")
-@click.option("--port", type=click.IntRange(1, 65535), required=True, help="Port to listen on, on this machine only.")
-def serve_command(port: int) -> None:
-    """Serve the console in the foreground."""
-    run("console", lambda stop: work(Settings.load(), port, stop))

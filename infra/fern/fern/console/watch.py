@@ -16,10 +16,10 @@ import httpx
 import msgspec
 from structlog import get_logger
 
-from fern.commands.operate import processes_now
-from fern.commands.token import make_token
 from fern.errors import FernError
+from fern.runtime.system import processes_now
 from fern.settings import OPERATIONS_TOKEN, PROJECT_ROOT, Settings
+from fern.tokens import make_token
 from messaging.backoff import wait, wait_for_any
 
 log = get_logger()

@@ -1,5 +1,5 @@
 from fern.commands.demo import problem_with
-from fern.story import NOTIFYING, Text
+from fern.demo import NOTIFYING, Text
 
 PEOPLE = {"Grace": "+12025550111", "Alan": "+12025550122"}
 ALL = [Text(name, phone, "…", event) for name, phone in PEOPLE.items() for event in NOTIFYING]

@@ -14,9 +14,9 @@ from uuid import uuid4
 
 import httpx
 
-from fern.commands.token import make_token
 from fern.errors import FernError, NotRunning
 from fern.settings import OPERATIONS_TOKEN, Settings
+from fern.tokens import make_token
 
 POLL_INTERVAL = 0.02
 NOTIFYING = ("labour.begun", "labour.completed")

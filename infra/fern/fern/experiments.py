@@ -8,7 +8,7 @@ import click
 from fern.settings import PROJECT_ROOT
 
 
-def _program(name: str, summary: str) -> click.Command:
+def experiment(name: str, summary: str) -> click.Command:
     """Passes everything on, `--help` too: the program knows its own options."""
 
     @click.command(
@@ -23,8 +23,3 @@ def _program(name: str, summary: str) -> click.Command:
         sys.exit(subprocess.run(command, cwd=PROJECT_ROOT, check=False).returncode)
 
     return run
-
-
-chaos = _program("chaos", "Break everything under load, from a seed, and account for every message.")
-museum = _program("museum", "Put historical mistakes back in, one by one, and see each of them caught.")
-quest = _program("quest", "Put the design to the test: other designs and ours, side by side, against the same faults.")

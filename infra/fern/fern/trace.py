@@ -1,0 +1,210 @@
+"""The journey of one event, from the HTTP request to the SMS and back, as the services tell it through their APIs.
+
+Times are as the services recorded them. People appear by their ids only.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from fern.client import call
+from fern.errors import FernError
+from fern.settings import Settings
+
+APIS = {"labour": "labour-api", "notification": "notification-api"}
+MOST = 1000  # events of a labour and service
+AT_ONCE = 100  # ids in one question
+
+
+@dataclass(frozen=True)
+class Step:
+    """`after_ms` counts from the request, or from the first step there is. What has no time of its own comes last."""
+
+    hop: str
+    at: str | None
+    facts: dict[str, Any]
+    after_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Journey:
+    """Of an event: every hop it made. Of a labour: a step for every event, whose own journey its id leads to."""
+
+    id: str
+    labour_id: str
+    type: str  # of the event; or `labour`
+    steps: list[Step] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        whose = "" if self.id == self.labour_id else f" of labour {self.labour_id}"
+        width = max(len(step.hop) for step in self.steps)
+        lines = (f"{_after(step):>12}  {step.hop:<{width}}  {_told(step.facts)}" for step in self.steps)
+        since = next((f", from {step.at}" for step in self.steps if step.at), "")
+        return "\n".join((f"{self.type} {self.id}{whose}{since}", *lines))
+
+
+def journey(settings: Settings, identifier: str) -> Journey:
+    """Of an event, or of a labour. Raises `FernError` if nobody has heard of it."""
+    try:
+        wanted = str(UUID(identifier))
+    except ValueError:
+        raise FernError(f"{identifier!r} is no id of an event or a labour.", command="fern outbox ls") from None
+    sources = _Sources(settings)
+    for service in APIS:
+        if rows := sources.outbox(service, event_id=wanted):
+            return _of_event(sources, service, rows[0])
+    if events := [row for service in APIS for row in sources.outbox(service, ordering_key=wanted)]:
+        return _of_labour(sources, wanted, events)
+    claims = [step for service in APIS for step in _claims(sources, service, [wanted])]
+    if steps := [*claims, *_messages(sources.messages(wanted))]:
+        return _in_order(wanted, "", "an event that is in no outbox (any more):", steps)
+    raise FernError(f"no service knows an event or a labour {wanted}.", command="fern outbox ls")
+
+
+class _Sources:
+    """What the services are asked."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def outbox(self, service: str, **query: str) -> list[dict[str, Any]]:
+        return self._items(APIS[service], "/operations/outbox", {**query, "limit": MOST})
+
+    def claims(self, service: str, event_ids: Sequence[str]) -> list[dict[str, Any]]:
+        parts = [event_ids[start : start + AT_ONCE] for start in range(0, len(event_ids), AT_ONCE)]
+        return [claim for ids in parts for claim in self._items(APIS[service], "/operations/claims", {"event_id": ids})]
+
+    def messages(self, event_id: str) -> list[dict[str, Any]]:
+        return self._items("notification-api", "/operations/notifications", {"event_id": event_id, "limit": MOST})
+
+    def messages_of_labour(self, labour_id: str) -> list[dict[str, Any]]:
+        return self._items("notification-api", f"/api/v1/labours/{labour_id}/notifications", {})
+
+    def told(self, labour_id: str) -> list[dict[str, Any]]:
+        return self._items("labour-api", "/operations/told", {"labour_id": labour_id})
+
+    def _items(self, api: str, path: str, query: dict[str, Any]) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = call(api, "GET", path, params=query, settings=self._settings)["items"]
+        return items
+
+
+def _of_event(sources: _Sources, service: str, row: dict[str, Any]) -> Journey:
+    event_id, labour_id = row["event_id"], row["ordering_key"]
+    steps = [*_outbox(service, row)]
+    for taker in APIS:
+        steps += _claims(sources, taker, [event_id])
+    if row["cause_id"]:
+        steps.append(Step("is news of", None, {"event": row["cause_id"]}))
+    messages = sources.messages(event_id)
+    if messages:
+        steps += _messages(messages)
+        news = [row for row in sources.outbox("notification", ordering_key=labour_id) if row["cause_id"] == event_id]
+        steps += _news(sources, news)
+        steps += [
+            Step("told", None, {"person": one["person_id"], "news": one["news"]})
+            for one in sources.told(labour_id)
+            if one["event_id"] == event_id
+        ]
+    return _in_order(event_id, labour_id, row["type"], steps)
+
+
+def _of_labour(sources: _Sources, labour_id: str, events: list[dict[str, Any]]) -> Journey:
+    ids = [row["event_id"] for row in events]
+    takers = {claim["event_id"]: claim["consumer"] for taker in APIS for claim in sources.claims(taker, ids)}
+    messages = sources.messages_of_labour(labour_id)
+    steps = []
+    for row in events:
+        about = [message for message in messages if message["event_id"] == row["event_id"]]
+        facts = {"event": row["event_id"], "version": row["aggregate_version"], "": _state(row)}
+        facts["claimed by"] = takers.get(row["event_id"])
+        if about:
+            facts["messages"] = f"{sum(bool(message['sent_at']) for message in about)} of {len(about)} sent"
+        steps.append(Step(row["type"], row["recorded_at"], facts))
+    return _in_order(labour_id, labour_id, "labour", steps)
+
+
+def _outbox(service: str, row: dict[str, Any]) -> Iterator[Step]:
+    if request := row["request"]:
+        what = f"{request['method']} {request['path']}"
+        yield Step("request", request["at"], {"": what, "idempotency key": request["idempotency_key"]})
+    facts = {"by": service, "version": row["aggregate_version"], "position": row["position"]}
+    yield Step("committed", row["recorded_at"], facts)
+    if row["replayed_at"]:
+        yield Step("replayed", row["replayed_at"], {})
+    sent = {"message id": row["message_id"], "refused before": row["attempts"] or None}
+    if row["published_at"]:
+        yield Step("published", row["published_at"], sent)
+    elif row["discarded_at"]:
+        yield Step("discarded", row["discarded_at"], {"last error": row["last_error"]})
+    elif row["parked_at"]:
+        yield Step("parked", row["parked_at"], {"attempts": row["attempts"], "last error": row["last_error"]})
+    else:
+        yield Step("not published yet", None, {"attempts": row["attempts"], "last error": row["last_error"]})
+
+
+def _claims(sources: _Sources, taker: str, event_ids: list[str], hop: str = "claimed") -> Iterator[Step]:
+    for claim in sources.claims(taker, event_ids):
+        facts = {"by": claim["consumer"], "message id": claim["message_id"], "deliveries": claim["deliveries"]}
+        facts["of which absorbed"] = claim["deliveries"] - 1
+        if claim["status"] != "COMPLETED":
+            facts["but"] = claim["status"]
+        yield Step(hop, claim["completed_at"] or claim["claimed_at"], facts)
+
+
+def _messages(messages: list[dict[str, Any]]) -> Iterator[Step]:
+    """A step for every time that a row of the ledger has."""
+    for message in messages:
+        person = {"to": message["person_id"]}
+        yield Step("in the ledger", message["created_at"], {**person, "notification": message["id"]})
+        if message["sending_at"]:
+            yield Step("sending", message["sending_at"], {**person, "attempt": message["attempt"]})
+        if message["in_doubt_at"]:
+            yield Step("in doubt", message["in_doubt_at"], person)
+        if message["sent_at"]:
+            yield Step("SMS sent", message["sent_at"], {**person, "sid": message["sid"]})
+        if message["delivered_at"]:
+            yield Step("SMS delivered", message["delivered_at"], person)
+        if message["state"] in ("PENDING", "FAILED", "UNDELIVERED"):
+            yield Step(f"SMS {message['state'].lower()}", None, {**person, "because": message["failure"]})
+
+
+def _news(sources: _Sources, news: list[dict[str, Any]]) -> Iterator[Step]:
+    for row in news:
+        yield Step(row["type"], row["recorded_at"], {"event": row["event_id"]})
+        if row["published_at"]:
+            yield Step(
+                "news published", row["published_at"], {"event": row["event_id"], "message id": row["message_id"]}
+            )
+    yield from _claims(sources, "labour", [row["event_id"] for row in news], "news claimed")
+
+
+def _state(row: dict[str, Any]) -> str:
+    times = (("published_at", "published"), ("discarded_at", "discarded"), ("parked_at", "parked"))
+    return next((state for column, state in times if row[column]), "waiting")
+
+
+def _in_order(identifier: str, labour_id: str, type: str, steps: list[Step]) -> Journey:
+    timed = sorted((step for step in steps if step.at), key=lambda step: _time(step.at))
+    start = _time(timed[0].at) if timed else None
+    steps = [
+        Step(step.hop, step.at, step.facts, (_time(step.at) - start).total_seconds() * 1000 if start else None)
+        for step in timed
+    ] + [step for step in steps if not step.at]
+    return Journey(identifier, labour_id, type, steps)
+
+
+def _time(at: str | None) -> datetime:
+    return datetime.fromisoformat(at or "")
+
+
+def _after(step: Step) -> str:
+    return "" if step.after_ms is None else f"{step.after_ms:+,.0f} ms"
+
+
+def _told(facts: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}".strip() for name, value in facts.items() if value is not None)
