@@ -1,9 +1,6 @@
 """Which process runs which tests, and fixtures for everyone: a real PostgreSQL with fresh databases, and a real bus."""
 
 import asyncio
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -16,6 +13,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from e2e.support.tools import served
+from fern.runtime.jobs import migrate
 from fern.runtime.postgres import TemporaryServer, ensure_service_databases, temporary_server
 from fern.tokens import make_token
 from labour.app import build as labour_app
@@ -24,8 +22,6 @@ from messaging.database import create_engine
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 from pubsub_emulator import google
 from pubsub_emulator import server as embedded
-
-ROOT = Path(__file__).parent
 
 # Tests that share a running system: one process has them all, in this order. All others go by file.
 SHARING = {
@@ -78,12 +74,6 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryServ
         for service in ("labour", "notification"):
             migrate(service, server.url(service, service))
         yield server
-
-
-def migrate(service: str, url: str) -> None:
-    environment = {**os.environ, "FERN_MODE": "local", f"{service.upper()}_DATABASE_URL": url}
-    command = [sys.executable, "-m", "alembic", "-c", f"services/{service}/alembic.ini", "upgrade", "head"]
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=120)
 
 
 async def fresh_database(server: TemporaryServer, service: str) -> str:

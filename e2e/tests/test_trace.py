@@ -56,8 +56,8 @@ def test_an_event_is_followed_from_the_request_to_the_phones_and_back(world: Wor
         for message in world.phones.get("/sandbox/messages", params={"to": phone}).json()["items"]
     ]
     assert {step.facts["sid"] for step in event.steps if step.hop == "SMS sent"} == set(texts)
-    assert [step.facts["news"] for step in event.steps if step.hop == "told"] == ["delivered", "delivered"]
-    assert sum(step.hop == "news claimed" for step in event.steps) == 4
+    assert [step.facts["status"] for step in event.steps if step.hop == "told"] == ["delivered", "delivered"]
+    assert sum(step.hop == "status claimed" for step in event.steps) == 4
     times = [datetime.fromisoformat(step.at) for step in event.steps if step.at]
     assert times == sorted(times)
     assert event.steps[0].hop == "request"
@@ -70,7 +70,7 @@ def test_news_leads_back_to_the_event_it_is_about(world: World, labour: Labour) 
 
     back = {step.hop: step.facts for step in journey(world.settings, news).steps}
 
-    assert back["is news of"] == {"event": event.id}
+    assert back["caused by"] == {"event": event.id}
     assert back["claimed"]["by"] == "labour"
 
 

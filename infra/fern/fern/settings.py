@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Literal
 
 from fern.errors import FernError
-from fern.runtime.postgres import Address
 
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
 DEFAULT_PORT_BASE = 8400
@@ -33,7 +32,24 @@ PORTS = {
     "postgres": 6,
 }
 
+SERVICES = ("labour", "notification")
+MOTHER = "ada"  # the user for whom `fern up` plans a first labour, and whose newest labour the console shows
+
 Mode = Literal["embedded", "docker"]
+
+
+class Address:
+    """Of a PostgreSQL server. A role's password is its name."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+
+    def dsn(self, database: str = "postgres", role: str = "postgres") -> str:
+        return f"postgresql://{role}:{role}@{self.host}:{self.port}/{database}"
+
+    def url(self, database: str, role: str) -> str:
+        """The same for SQLAlchemy."""
+        return self.dsn(database, role).replace("postgresql:", "postgresql+asyncpg:")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Says who you are to the Labour API, on this machine. Elsewhere an identity provider does that."""
+"""Access tokens for the Labour API of the local system. In production an identity provider issues them."""
 
 import time
 

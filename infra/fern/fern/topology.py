@@ -1,4 +1,4 @@
-"""Makes the bus look as infra/topology.toml says. It changes what differs and deletes nothing."""
+"""The topics and subscriptions declared in infra/topology.toml, and their application to the bus."""
 
 import os
 import time
@@ -18,7 +18,7 @@ from fern.errors import FernError
 FILE = Path(__file__).resolve().parents[2] / "topology.toml"
 WAIT_SECONDS = 30.0
 DAY = 86400
-MOST_ON_GOOGLES_EMULATOR = 7 * DAY  # of retention; the service and our emulator take 31 days
+MOST_ON_GOOGLES_EMULATOR = 7 * DAY  # of retention; Pub/Sub and our emulator accept 31 days
 _MUTABLE = (
     "ack_deadline_seconds",
     "message_retention_duration",
@@ -52,6 +52,14 @@ class Declared:
             subscriptions |= {f"{consumer}.{topic}": (topic, dead) for consumer in consumers}
         return cls(tuple(topics), subscriptions, content["subscription"])
 
+    def consumers(self) -> dict[str, list[str]]:
+        """The services that take each topic; a topic without any is missing."""
+        consumers: dict[str, list[str]] = {}
+        for name, (topic, dead) in self.subscriptions.items():
+            if dead:
+                consumers.setdefault(topic, []).append(name.removesuffix(f".{topic}"))
+        return consumers
+
 
 @dataclass
 class Applied:
@@ -61,9 +69,10 @@ class Applied:
 
 
 def apply(declared: Declared, project: str) -> Applied:
+    """Create what is missing and update what differs; nothing is deleted. Waits up to 30 s for the bus."""
     applied = Applied()
     with PublisherClient() as publisher, SubscriberClient() as subscriber:
-        _until_the_bus_answers(publisher, project)
+        _wait_for_the_bus(publisher, project)
         for topic in declared.topics:
             try:
                 publisher.create_topic(name=f"projects/{project}/topics/{topic}", timeout=10)
@@ -77,16 +86,16 @@ def apply(declared: Declared, project: str) -> Applied:
 
 def _apply_subscription(subscriber: SubscriberClient, wanted: Subscription, applied: Applied) -> None:
     try:
-        _make_it_so(subscriber, wanted, applied)
+        _create_or_update(subscriber, wanted, applied)
     except exceptions.InvalidArgument:
         kept: Duration = Subscription.pb(wanted).message_retention_duration
         if "PUBSUB_EMULATOR_HOST" not in os.environ or kept.seconds <= MOST_ON_GOOGLES_EMULATOR:
             raise
         kept.seconds = MOST_ON_GOOGLES_EMULATOR
-        _make_it_so(subscriber, wanted, applied)
+        _create_or_update(subscriber, wanted, applied)
 
 
-def _make_it_so(subscriber: SubscriberClient, wanted: Subscription, applied: Applied) -> None:
+def _create_or_update(subscriber: SubscriberClient, wanted: Subscription, applied: Applied) -> None:
     try:
         subscriber.create_subscription(wanted, timeout=10)
         applied.created += 1
@@ -94,7 +103,8 @@ def _make_it_so(subscriber: SubscriberClient, wanted: Subscription, applied: App
     except exceptions.AlreadyExists:
         found = subscriber.get_subscription(subscription=wanted.name, timeout=10)
     if found.topic != wanted.topic:
-        raise FernError(f"subscription {wanted.name} is on {found.topic}, not on {wanted.topic}; delete it first.")
+        what = f"subscription {wanted.name} belongs to {found.topic}, not to {wanted.topic}; delete it first."
+        raise FernError(what, command=f"gcloud pubsub subscriptions delete {wanted.name}")
     differing = [field for field in _MUTABLE if getattr(found, field) != getattr(wanted, field)]
     if differing:
         subscriber.update_subscription({"subscription": wanted, "update_mask": FieldMask(paths=differing)}, timeout=10)
@@ -113,7 +123,7 @@ def _subscription(declared: Declared, name: str, project: str) -> Subscription:
         message_retention_duration=Duration(
             seconds=options["retention_days" if dead else "dead_letter_retention_days"] * DAY
         ),
-        expiration_policy=ExpirationPolicy(),  # without a time to live: an idle subscription is not forgotten
+        expiration_policy=ExpirationPolicy(),  # without a time to live: an idle subscription is never deleted
     )
     if dead:
         subscription.enable_exactly_once_delivery = options["exactly_once"]
@@ -132,7 +142,7 @@ def _duration(seconds: float) -> Duration:
     return Duration(seconds=int(seconds), nanos=round(seconds % 1 * 1e9))
 
 
-def _until_the_bus_answers(publisher: PublisherClient, project: str) -> None:
+def _wait_for_the_bus(publisher: PublisherClient, project: str) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
@@ -141,5 +151,7 @@ def _until_the_bus_answers(publisher: PublisherClient, project: str) -> None:
         except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded, exceptions.RetryError) as error:
             if time.monotonic() > deadline:
                 where = os.environ.get("PUBSUB_EMULATOR_HOST", "Google Cloud")
-                raise FernError(f"no Pub/Sub answers at {where}.", command="fern status", details=str(error)) from None
+                raise FernError(
+                    f"Pub/Sub does not answer at {where}.", command="fern status", details=str(error)
+                ) from None
             time.sleep(0.2)

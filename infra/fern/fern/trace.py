@@ -1,6 +1,6 @@
-"""The journey of one event, from the HTTP request to the SMS and back, as the services tell it through their APIs.
+"""The journey of one event, from the HTTP request to the SMS and back, as the services report it through their APIs.
 
-Times are as the services recorded them. People appear by their ids only.
+Times are those that the services recorded. People appear by their ids only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,16 +11,15 @@ from uuid import UUID
 
 from fern.client import call
 from fern.errors import FernError
-from fern.settings import Settings
+from fern.settings import SERVICES, Settings
 
-APIS = {"labour": "labour-api", "notification": "notification-api"}
 MOST = 1000  # events of a labour and service
-AT_ONCE = 100  # ids in one question
+AT_ONCE = 100  # ids in one query
 
 
 @dataclass(frozen=True)
 class Step:
-    """`after_ms` counts from the request, or from the first step there is. What has no time of its own comes last."""
+    """`after_ms` counts from the first step, which is the request if it is known. Steps without a time come last."""
 
     hop: str
     at: str | None
@@ -30,7 +29,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Journey:
-    """Of an event: every hop it made. Of a labour: a step for every event, whose own journey its id leads to."""
+    """Of an event: every hop it made. Of a labour: a step for each of its events, with the id of the event."""
 
     id: str
     labour_id: str
@@ -43,70 +42,70 @@ class Journey:
     def __str__(self) -> str:
         whose = "" if self.id == self.labour_id else f" of labour {self.labour_id}"
         width = max(len(step.hop) for step in self.steps)
-        lines = (f"{_after(step):>12}  {step.hop:<{width}}  {_told(step.facts)}" for step in self.steps)
+        lines = (f"{_after(step):>12}  {step.hop:<{width}}  {_line(step.facts)}" for step in self.steps)
         since = next((f", from {step.at}" for step in self.steps if step.at), "")
         return "\n".join((f"{self.type} {self.id}{whose}{since}", *lines))
 
 
 def journey(settings: Settings, identifier: str) -> Journey:
-    """Of an event, or of a labour. Raises `FernError` if nobody has heard of it."""
+    """Of an event, or of a labour. Raises `FernError` if no service knows the id."""
     try:
         wanted = str(UUID(identifier))
     except ValueError:
-        raise FernError(f"{identifier!r} is no id of an event or a labour.", command="fern outbox ls") from None
+        raise FernError(f"{identifier!r} is not the id of an event or a labour.", command="fern outbox ls") from None
     sources = _Sources(settings)
-    for service in APIS:
+    for service in SERVICES:
         if rows := sources.outbox(service, event_id=wanted):
             return _of_event(sources, service, rows[0])
-    if events := [row for service in APIS for row in sources.outbox(service, ordering_key=wanted)]:
+    if events := [row for service in SERVICES for row in sources.outbox(service, ordering_key=wanted)]:
         return _of_labour(sources, wanted, events)
-    claims = [step for service in APIS for step in _claims(sources, service, [wanted])]
+    claims = [step for service in SERVICES for step in _claims(sources, service, [wanted])]
     if steps := [*claims, *_messages(sources.messages(wanted))]:
-        return _in_order(wanted, "", "an event that is in no outbox (any more):", steps)
+        return _in_order(wanted, "", "an event that no outbox has (any more):", steps)
     raise FernError(f"no service knows an event or a labour {wanted}.", command="fern outbox ls")
 
 
 class _Sources:
-    """What the services are asked."""
+    """The services' answers to the questions that make a journey."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def outbox(self, service: str, **query: str) -> list[dict[str, Any]]:
-        return self._items(APIS[service], "/operations/outbox", {**query, "limit": MOST})
+        return self._items(service, "/operations/outbox", **query, limit=MOST)
 
     def claims(self, service: str, event_ids: Sequence[str]) -> list[dict[str, Any]]:
         parts = [event_ids[start : start + AT_ONCE] for start in range(0, len(event_ids), AT_ONCE)]
-        return [claim for ids in parts for claim in self._items(APIS[service], "/operations/claims", {"event_id": ids})]
+        return [claim for ids in parts for claim in self._items(service, "/operations/claims", event_id=ids)]
 
     def messages(self, event_id: str) -> list[dict[str, Any]]:
-        return self._items("notification-api", "/operations/notifications", {"event_id": event_id, "limit": MOST})
+        return self._items("notification", "/operations/notifications", event_id=event_id, limit=MOST)
 
     def messages_of_labour(self, labour_id: str) -> list[dict[str, Any]]:
-        return self._items("notification-api", f"/api/v1/labours/{labour_id}/notifications", {})
+        return self._items("notification", f"/api/v1/labours/{labour_id}/notifications")
 
     def told(self, labour_id: str) -> list[dict[str, Any]]:
-        return self._items("labour-api", "/operations/told", {"labour_id": labour_id})
+        return self._items("labour", "/operations/told", labour_id=labour_id)
 
-    def _items(self, api: str, path: str, query: dict[str, Any]) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = call(api, "GET", path, params=query, settings=self._settings)["items"]
+    def _items(self, service: str, path: str, **query: Any) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = call(service, "GET", path, params=query, settings=self._settings)["items"]
         return items
 
 
 def _of_event(sources: _Sources, service: str, row: dict[str, Any]) -> Journey:
     event_id, labour_id = row["event_id"], row["ordering_key"]
     steps = [*_outbox(service, row)]
-    for taker in APIS:
+    for taker in SERVICES:
         steps += _claims(sources, taker, [event_id])
     if row["cause_id"]:
-        steps.append(Step("is news of", None, {"event": row["cause_id"]}))
+        steps.append(Step("caused by", None, {"event": row["cause_id"]}))
     messages = sources.messages(event_id)
     if messages:
         steps += _messages(messages)
-        news = [row for row in sources.outbox("notification", ordering_key=labour_id) if row["cause_id"] == event_id]
-        steps += _news(sources, news)
+        caused = [row for row in sources.outbox("notification", ordering_key=labour_id) if row["cause_id"] == event_id]
+        steps += _status_events(sources, caused)
         steps += [
-            Step("told", None, {"person": one["person_id"], "news": one["news"]})
+            Step("told", None, {"person": one["person_id"], "status": one["news"]})
             for one in sources.told(labour_id)
             if one["event_id"] == event_id
         ]
@@ -115,7 +114,7 @@ def _of_event(sources: _Sources, service: str, row: dict[str, Any]) -> Journey:
 
 def _of_labour(sources: _Sources, labour_id: str, events: list[dict[str, Any]]) -> Journey:
     ids = [row["event_id"] for row in events]
-    takers = {claim["event_id"]: claim["consumer"] for taker in APIS for claim in sources.claims(taker, ids)}
+    takers = {claim["event_id"]: claim["consumer"] for taker in SERVICES for claim in sources.claims(taker, ids)}
     messages = sources.messages_of_labour(labour_id)
     steps = []
     for row in events:
@@ -157,7 +156,7 @@ def _claims(sources: _Sources, taker: str, event_ids: list[str], hop: str = "cla
 
 
 def _messages(messages: list[dict[str, Any]]) -> Iterator[Step]:
-    """A step for every time that a row of the ledger has."""
+    """A step for every time in a row of the ledger."""
     for message in messages:
         person = {"to": message["person_id"]}
         yield Step("in the ledger", message["created_at"], {**person, "notification": message["id"]})
@@ -173,14 +172,14 @@ def _messages(messages: list[dict[str, Any]]) -> Iterator[Step]:
             yield Step(f"SMS {message['state'].lower()}", None, {**person, "because": message["failure"]})
 
 
-def _news(sources: _Sources, news: list[dict[str, Any]]) -> Iterator[Step]:
-    for row in news:
-        yield Step(row["type"], row["recorded_at"], {"event": row["event_id"]})
+def _status_events(sources: _Sources, events: list[dict[str, Any]]) -> Iterator[Step]:
+    """How the status of the messages went back to the Labour service."""
+    for row in events:
+        event = {"event": row["event_id"]}
+        yield Step(row["type"], row["recorded_at"], event)
         if row["published_at"]:
-            yield Step(
-                "news published", row["published_at"], {"event": row["event_id"], "message id": row["message_id"]}
-            )
-    yield from _claims(sources, "labour", [row["event_id"] for row in news], "news claimed")
+            yield Step("status published", row["published_at"], {**event, "message id": row["message_id"]})
+    yield from _claims(sources, "labour", [row["event_id"] for row in events], "status claimed")
 
 
 def _state(row: dict[str, Any]) -> str:
@@ -206,5 +205,5 @@ def _after(step: Step) -> str:
     return "" if step.after_ms is None else f"{step.after_ms:+,.0f} ms"
 
 
-def _told(facts: dict[str, Any]) -> str:
+def _line(facts: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}".strip() for name, value in facts.items() if value is not None)

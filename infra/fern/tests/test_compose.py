@@ -12,7 +12,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from fern.runtime import postgres
-from fern.runtime.processes import jobs, processes
+from fern.runtime.jobs import jobs
+from fern.runtime.processes import processes
 from fern.settings import DEFAULT_PORT_BASE, PORTS, PROJECT_ROOT, Settings
 
 COMPOSE: dict[str, Any] = yaml.safe_load((PROJECT_ROOT / "docker-compose.yml").read_text())

@@ -7,7 +7,8 @@ import asyncpg
 import pytest
 
 from fern.errors import DiskFull, PostgresUnusable
-from fern.runtime.postgres import SERVICES, TemporaryServer, ensure_service_databases, initialise, temporary_server
+from fern.runtime.postgres import TemporaryServer, ensure_service_databases, initialise, temporary_server
+from fern.settings import SERVICES
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
-"""`fern audit`: accounts for every event and every text of the running system."""
+"""`fern audit`: compares every event and every text of the running system, stage by stage."""
 
 import asyncio
-import json
 import os
 from collections.abc import AsyncIterator
 
@@ -9,22 +8,23 @@ import click
 from rich.console import Console
 
 from fern.audit import auditor
-from fern.audit.account import Account, show
-from fern.audit.auditor import OVERDUE
-from fern.dead_letters import DeadLetter, dead_letters
-from fern.errors import NotClean
-from fern.runtime.postgres import SERVICES
+from fern.audit.report import AuditReport, show
+from fern.dead_letters import DeadLetter, dead_letters, open_bus
+from fern.errors import NotClean, NotRunning
+from fern.output import json_option, print_json
 from fern.runtime.progress import make_console
-from fern.settings import PROJECT_ID, Settings
-from messaging.errors import BusUnavailable
-from messaging.pubsub import PubSub
+from fern.settings import SERVICES, Settings
 
 
 @click.command()
 @click.option(
-    "--overdue", type=click.FloatRange(0), default=OVERDUE, show_default=True, help="Seconds anything may take."
+    "--overdue",
+    type=click.FloatRange(0),
+    default=auditor.OVERDUE,
+    show_default=True,
+    help="Seconds that an event may take to its next stage.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@json_option
 def audit(overdue: float, as_json: bool) -> None:
     """Account for every event: committed = published = claimed = effects = SMS.
 
@@ -33,17 +33,17 @@ def audit(overdue: float, as_json: bool) -> None:
 
     The databases are LABOUR_DATABASE_URL and NOTIFICATION_DATABASE_URL, or those of the local system.
     """
-    account = asyncio.run(_audit(Settings.load(), overdue))
+    report = asyncio.run(_audit(Settings.load(), overdue))
     if as_json:
-        click.echo(json.dumps(account.to_json(), indent=2))
+        print_json(report.to_json())
     else:
-        show(account, make_console())
-    if not account.clean:
-        found = ", ".join(f"{count} {kind}" for kind, count in account.totals.items())
-        raise NotClean(f"the account does not add up: {found}.", command=account.findings[0].command)
+        show(report, make_console())
+    if not report.clean:
+        found = ", ".join(f"{count} {kind}" for kind, count in report.totals.items())
+        raise NotClean(f"the audit is not clean: {found}.", command=report.findings[0].command)
 
 
-async def _audit(settings: Settings, overdue: float) -> Account:
+async def _audit(settings: Settings, overdue: float) -> AuditReport:
     given = {name: os.environ.get(f"{name.upper()}_DATABASE_URL", "") for name in SERVICES}
     databases = {name: url or settings.postgres.url(name, name) for name, url in given.items()}
     local = None if any(given.values()) else settings.url("sms-sandbox")
@@ -55,21 +55,16 @@ async def _audit(settings: Settings, overdue: float) -> Account:
         return await auditor.audit(
             databases,
             sandbox=os.environ.get("TWILIO_BASE_URL") or local,
-            dead_letters=_dead_letters(settings),
+            dead_letters=_dead_letters(),
             overdue_seconds=overdue,
             progress=progress,
         )
 
 
-async def _dead_letters(settings: Settings) -> AsyncIterator[DeadLetter]:
-    project = os.environ.get("PUBSUB_PROJECT_ID", PROJECT_ID)
-    if project == PROJECT_ID:
-        os.environ.setdefault("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{settings.port('pubsub')}")
-    bus = PubSub(project)
+async def _dead_letters() -> AsyncIterator[DeadLetter]:
     try:
-        async for letter in dead_letters(bus):
-            yield letter
-    except BusUnavailable:
-        click.echo("The bus does not answer, so nobody knows what is among the dead letters.", err=True)
-    finally:
-        await bus.close()
+        async with open_bus() as bus:
+            async for letter in dead_letters(bus):
+                yield letter
+    except NotRunning as error:
+        click.echo(f"warning: {error.message}; the audit goes on without them", err=True)

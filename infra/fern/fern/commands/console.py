@@ -1,4 +1,4 @@
-"""`fern console`: the page that shows and breaks everything."""
+"""`fern console`: the web page that shows and breaks everything."""
 
 import click
 
@@ -9,7 +9,7 @@ from servicekit.process import run
 
 @click.group()
 def console() -> None:
-    """The page that shows and breaks everything."""
+    """The web page that drives a labour, shows every stage live, and injects faults."""
 
 
 @console.command("serve")

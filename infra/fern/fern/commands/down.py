@@ -1,4 +1,4 @@
-"""`fern down`."""
+"""`fern down`: stops everything and keeps the data."""
 
 import click
 
@@ -8,6 +8,6 @@ from fern.settings import Settings
 
 @click.command()
 def down() -> None:
-    """Stop everything, gracefully; data stays."""
+    """Stop everything gracefully. The data is kept."""
     stop(Settings.load(), delete_data=False)
     click.echo("everything is down; the data is kept")

@@ -1,4 +1,4 @@
-"""`fern kill`."""
+"""`fern kill`: a crash on purpose."""
 
 import click
 
@@ -9,5 +9,5 @@ from fern.settings import Settings
 @click.command()
 @click.argument("process")
 def kill(process: str) -> None:
-    """Kill a process the hard way (SIGKILL), to see the system survive it."""
+    """Kill PROCESS with SIGKILL. Its supervisor starts it again."""
     click.echo(kill_process(Settings.load(), process))

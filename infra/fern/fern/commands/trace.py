@@ -1,22 +1,21 @@
 """`fern trace`: one event or labour, hop by hop."""
 
-import json
-
 import click
 
+from fern.output import json_option, print_json
 from fern.settings import Settings
 from fern.trace import journey
 
 
 @click.command()
 @click.argument("identifier", metavar="EVENT_OR_LABOUR_ID")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@json_option
 def trace(identifier: str, as_json: bool) -> None:
-    """The whole journey of one event, from the request to the SMS and back; or all events of a labour, one line each."""
-    told = journey(Settings.load(), identifier)
+    """Show every hop of an event, from the request to the SMS and back; or one line for each event of a labour."""
+    found = journey(Settings.load(), identifier)
     if as_json:
-        click.echo(json.dumps(told.to_json(), indent=2))
+        print_json(found.to_json())
         return
-    click.echo(str(told))
-    if told.id == told.labour_id:
-        click.echo("\nThe journey of one of them:  fern trace EVENT")
+    click.echo(str(found))
+    if found.id == found.labour_id:
+        click.echo("\nEvery hop of one of these events:  fern trace EVENT")

@@ -23,10 +23,10 @@ from typing import Any
 import asyncpg
 
 from fern.errors import DiskFull, PostgresUnusable
+from fern.settings import SERVICES, Address
 
 MAJOR = "18"
 SUPERUSER = "postgres"
-SERVICES = ("labour", "notification")
 ROOM_NEEDED = 200 * 2**20
 START_TIMEOUT = 60.0
 
@@ -90,18 +90,6 @@ def server_command(data_dir: Path, port: int, *, fsync: bool = True) -> list[str
         options |= {"fsync": "off", "full_page_writes": "off"}
     settings = [argument for name, value in options.items() for argument in ("-c", f"{name}={value}")]
     return [str(binary("postgres")), "-D", str(data_dir), *settings]
-
-
-class Address:
-    def __init__(self, host: str, port: int) -> None:
-        self.host = host
-        self.port = port
-
-    def dsn(self, database: str = SUPERUSER, role: str = SUPERUSER) -> str:
-        return f"postgresql://{role}:{role}@{self.host}:{self.port}/{database}"
-
-    def url(self, database: str, role: str) -> str:
-        return f"postgresql+asyncpg://{role}:{role}@{self.host}:{self.port}/{database}"
 
 
 async def ensure_service_databases(admin_dsn: str) -> None:
