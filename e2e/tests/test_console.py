@@ -24,8 +24,8 @@ from e2e.support.ports import free_port_base
 from e2e.tests.conftest import Fern
 from fern.console.server import create_app
 from fern.console.watch import Board, Watch, draw_up
+from fern.output import Progress
 from fern.runtime.embedded import EmbeddedRuntime
-from fern.runtime.progress import Progress
 from fern.runtime.system import processes_now
 from fern.settings import PROJECT_ROOT, Settings
 from servicekit.web import serve

@@ -33,9 +33,9 @@ from e2e.experiments.museum.stage import Finding, Stage
 from e2e.support.events import TOPICS
 from e2e.support.tools import apply_topology
 from fern.errors import FernError
+from fern.output import Progress, make_console
 from fern.runtime.jobs import migrate
 from fern.runtime.postgres import TemporaryServer, ensure_service_databases, temporary_server
-from fern.runtime.progress import Progress, make_console
 from fern.settings import PROJECT_ROOT, SERVICES
 from messaging.database import create_engine
 from messaging.pubsub import PubSub

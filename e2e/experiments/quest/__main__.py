@@ -24,9 +24,9 @@ from e2e.experiments.quest.report import Report, schedule, section, shown, svg
 from e2e.experiments.quest.schedule import MISFORTUNES, RATE
 from e2e.experiments.quest.sms import main as sms
 from fern.errors import FernError
+from fern.output import make_console
 from fern.runtime.jobs import migrate
 from fern.runtime.postgres import ensure_service_databases, temporary_server
-from fern.runtime.progress import make_console
 from fern.settings import PROJECT_ROOT, SERVICES
 from servicekit.logs import configure
 

@@ -139,8 +139,7 @@ async def dead_letters(bus: PubSub, topics: Iterable[str] = ()) -> AsyncIterator
 async def open_bus() -> AsyncIterator[PubSub]:
     """The bus of the local system, or of the project PUBSUB_PROJECT_ID. Raises `NotRunning`."""
     project = os.environ.get("PUBSUB_PROJECT_ID", PROJECT_ID)
-    if project == PROJECT_ID:
-        os.environ.setdefault("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{Settings.load().port('pubsub')}")
+    Settings.load().use_local_bus(project)
     bus = PubSub(project)
     try:
         yield bus

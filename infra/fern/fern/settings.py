@@ -81,6 +81,11 @@ class Settings:
     def forget(self) -> None:
         self._running_file.unlink(missing_ok=True)
 
+    def use_local_bus(self, project: str) -> None:
+        """Point Google's client at the emulator, unless this is another project or the environment has another address."""
+        if project == PROJECT_ID:
+            os.environ.setdefault("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{self.port('pubsub')}")
+
     def port(self, name: str) -> int:
         return self.port_base + PORTS[name]
 

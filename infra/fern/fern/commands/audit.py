@@ -11,8 +11,7 @@ from fern.audit import auditor
 from fern.audit.report import AuditReport, show
 from fern.dead_letters import DeadLetter, dead_letters, open_bus
 from fern.errors import NotClean, NotRunning
-from fern.output import json_option, print_json
-from fern.runtime.progress import make_console
+from fern.output import json_option, make_console, print_json
 from fern.settings import SERVICES, Settings
 
 

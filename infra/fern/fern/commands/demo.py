@@ -8,8 +8,7 @@ from rich.console import Console
 
 from fern.demo import NOTIFYING, Demo, Hop, Text
 from fern.errors import FernError
-from fern.output import json_option, print_json, print_table
-from fern.runtime.progress import make_console
+from fern.output import json_option, make_console, print_json, print_table
 from fern.settings import Settings
 
 COLOURS = {"committed": "cyan", "in the outbox": "blue", "published": "magenta", "claimed": "yellow"}

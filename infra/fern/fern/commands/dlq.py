@@ -8,11 +8,9 @@ not bring it back, and the audit knows why.
 
 import asyncio
 import contextlib
-import functools
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +19,7 @@ import click
 from fern.client import call
 from fern.dead_letters import BY_US, MOST, SUFFIX, DeadLetter, Look, open_bus
 from fern.errors import FernError
-from fern.output import counting, json_option, limit_option, print_json, print_table, yes_option
+from fern.output import counting, json_option, limit_option, options, print_json, print_table, yes_option
 from fern.settings import SERVICES
 from fern.topology import Declared
 from messaging.bus import Outgoing
@@ -33,66 +31,45 @@ BATCH = 100  # messages published or discarded at once
 CONFIRM_SECONDS = 600  # to answer the question; the longest lease there is
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    event: UUID | None = None
-    reason: str | None = None
-    type: str | None = None
-    consumer: str | None = None
-
-    def has(self, letter: DeadLetter) -> bool:
-        return (
-            self.event in (None, _uuid(letter.event_id))
-            and self.reason in (None, letter.reason)
-            and self.type in (None, letter.topic)
-            and self.consumer in (None, letter.consumer)
-        )
-
-    @contextlib.asynccontextmanager
-    async def find(self) -> AsyncIterator[tuple[PubSub, Look, list[DeadLetter]]]:
-        """All of them, held until the context ends: one that is redriven and dies again must not be found again."""
-        found = list[DeadLetter]()
-        async with open_bus() as bus, Look(bus, [self.type] if self.type else ()) as look:
-            with counting("looking at dead letters") as advance:
-                async for batch in look.batches():
-                    advance(len(batch))
-                    found += [letter for letter in batch if self.has(letter)]
-            if look.is_full:
-                click.echo(f"there are more than {MOST} dead letters; repeat the command for the rest", err=True)
-            yield bus, look, found
-
-    def find_now(self) -> list[DeadLetter]:
-        async def find() -> list[DeadLetter]:
-            async with self.find() as (_, _, letters):
-                return letters
-
-        return asyncio.run(find())
+_selection = options(
+    click.option("--event", type=click.UUID, help="Those of this event."),
+    click.option("--reason", help="Those with this reason."),
+    click.option("--type", help="Those of this event type."),
+    click.option("--consumer", help="Those that this service could not handle."),
+    click.option("--all", is_flag=True, help="Every dead letter."),
+)
 
 
-def _selecting(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that choose dead letters, as one argument `selection`."""
+def _wanted(
+    event: UUID | None, reason: str | None, type: str | None, consumer: str | None, all: bool
+) -> dict[str, str]:
+    """The attributes of the dead letters that the options of `_selection` choose."""
+    if not (event or reason or type or consumer or all):
+        what = "no dead letters are named: give --event, --reason, --type, --consumer, or --all."
+        raise FernError(what, command="fern dlq ls")
+    if type and f"{type}{SUFFIX}" not in Declared.load().topics:
+        raise FernError(f"there is no topic {type!r}.", command="fern topology show")
+    given = {"event_id": event and str(event), "reason": reason, "topic": type, "consumer": consumer}
+    return {name: value for name, value in given.items() if value}
 
-    @functools.wraps(command)
-    def selected(
-        event: UUID | None, reason: str | None, type: str | None, consumer: str | None, all: bool, **others: Any
-    ) -> None:
-        if not (event or reason or type or consumer or all):
-            what = "no dead letters are named: give --event, --reason, --type, --consumer, or --all."
-            raise FernError(what, command="fern dlq ls")
-        if type and f"{type}{SUFFIX}" not in Declared.load().topics:
-            raise FernError(f"there is no topic {type!r}.", command="fern topology show")
-        command(Selection(event, reason, type, consumer), **others)
 
-    decorated: Callable[..., None] = selected
-    for option in (
-        click.option("--all", is_flag=True, help="Every dead letter."),
-        click.option("--consumer", help="Those that this service could not handle."),
-        click.option("--type", help="Those of this event type."),
-        click.option("--reason", help="Those with this reason."),
-        click.option("--event", type=click.UUID, help="Those of this event."),
-    ):
-        decorated = option(decorated)
-    return decorated
+@contextlib.asynccontextmanager
+async def _find(wanted: dict[str, str]) -> AsyncIterator[tuple[PubSub, Look, list[DeadLetter]]]:
+    """All of them, held until the context ends: one that is redriven and dies again must not be found again."""
+    found = list[DeadLetter]()
+    async with open_bus() as bus, Look(bus, [wanted["topic"]] if "topic" in wanted else ()) as look:
+        with counting("looking at dead letters") as advance:
+            async for batch in look.batches():
+                advance(len(batch))
+                found += [one for one in batch if all(getattr(one, name) == value for name, value in wanted.items())]
+        if look.is_full:
+            click.echo(f"there are more than {MOST} dead letters; repeat the command for the rest", err=True)
+        yield bus, look, found
+
+
+async def _look(wanted: dict[str, str]) -> list[DeadLetter]:
+    async with _find(wanted) as (_, _, letters):
+        return letters
 
 
 @click.group()
@@ -105,7 +82,7 @@ def dlq() -> None:
 @json_option
 def list_letters(limit: int, as_json: bool) -> None:
     """Show dead letters by topic, consumer and reason."""
-    letters = Selection().find_now()
+    letters = asyncio.run(_look({}))
     if as_json:
         print_json({"groups": _groups(letters), "items": [_facts(letter) for letter in letters[:limit]]})
     else:
@@ -113,12 +90,12 @@ def list_letters(limit: int, as_json: bool) -> None:
 
 
 @dlq.command("show")
-@_selecting
+@_selection
 @limit_option(10, "Number of messages.")
 @json_option
-def show(selection: Selection, limit: int, as_json: bool) -> None:
+def show(limit: int, as_json: bool, **selection: Any) -> None:
     """Show why messages were dead-lettered, and their content without people's names, numbers and texts."""
-    letters = selection.find_now()
+    letters = asyncio.run(_look(_wanted(**selection)))
     shown = [
         {
             **_facts(letter),
@@ -140,12 +117,12 @@ def show(selection: Selection, limit: int, as_json: bool) -> None:
 
 
 @dlq.command("redrive")
-@_selecting
-def redrive(selection: Selection) -> None:
+@_selection
+def redrive(**selection: Any) -> None:
     """Publish messages to their topics again. A consumer that has completed one before ignores it."""
 
     async def publish_again() -> tuple[int, int]:
-        async with selection.find() as (bus, look, letters):
+        async with _find(_wanted(**selection)) as (bus, look, letters):
             done = 0
             with counting("redriving", len(letters)) as advance:
                 for topic, batch in _batches(letters):
@@ -163,13 +140,13 @@ def redrive(selection: Selection) -> None:
 
 
 @dlq.command("discard")
-@_selecting
+@_selection
 @yes_option
-def discard(selection: Selection, yes: bool) -> None:
+def discard(yes: bool, **selection: Any) -> None:
     """Give up messages: they never have an effect, even if they are published again. Prints one line for each."""
 
     async def give_up() -> None:
-        async with selection.find() as (_, look, letters):
+        async with _find(_wanted(**selection)) as (_, look, letters):
             batches = list(_batches(letters))
             if not yes:
                 _print_groups(letters)
@@ -186,15 +163,13 @@ def discard(selection: Selection, yes: bool) -> None:
     asyncio.run(give_up())
 
 
-def _record(letters: Iterable[DeadLetter]) -> None:
-    """Before the ack: record in the consumer's own database that a person gave them up."""
-    given_up = defaultdict[str, set[str]](set)
-    for letter in letters:
-        if letter.consumer in SERVICES and (event_id := _uuid(letter.event_id)):
-            given_up[letter.consumer].add(str(event_id))
-    for consumer, event_ids in given_up.items():
-        body = {"consumer": consumer, "event_ids": sorted(event_ids)}
-        call(consumer, "POST", "/operations/claims/discard", json=body)
+def _record(letters: list[DeadLetter]) -> None:
+    """Before the ack: record in the consumers' own databases that a person gave them up."""
+    for consumer in SERVICES:
+        event_ids = {uuid for one in letters if one.consumer == consumer and (uuid := _uuid(one.event_id))}
+        if event_ids:
+            body = {"consumer": consumer, "event_ids": sorted(event_ids)}
+            call(consumer, "POST", "/operations/claims/discard", json=body)
 
 
 def _batches(letters: list[DeadLetter]) -> Iterable[tuple[str, list[DeadLetter]]]:
@@ -242,7 +217,7 @@ def _masked(data: bytes) -> Any:
     return f"[{len(data)} bytes that are no JSON object]"
 
 
-def _uuid(text: str) -> UUID | None:
+def _uuid(text: str) -> str | None:
     with contextlib.suppress(ValueError):
-        return UUID(text)
+        return str(UUID(text))
     return None

@@ -1,21 +1,18 @@
 """`fern doctor`: every check of this machine, each with what was found or what to do."""
 
-import os
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import click
 
 from fern.errors import DockerSilent, FernError
-from fern.output import json_option, print_json
+from fern.output import json_option, make_console, print_json
 from fern.runtime import checks, docker
 from fern.runtime.processes import processes
-from fern.runtime.progress import make_console
 from fern.runtime.supervisor import Supervisor
 from fern.settings import Settings
+from pubsub_emulator import google
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ def _checks(settings: Settings) -> dict[str, Callable[[], str]]:
         "disk": lambda: checks.check_disk(settings),
         "docker": _check_docker,
         "embedded postgres": checks.check_embedded_postgres,
-        "google's pubsub emulator": _find_google_emulator,
+        "google's pubsub emulator": lambda: str(google.find() or "none, not needed"),
     }
     if settings.mode == "docker":
         return checks_of_both
@@ -73,18 +70,6 @@ def _check_docker() -> str:
     if engine.state == "silent":
         raise DockerSilent(f"{engine.detail}.", command="fern up --embedded")
     return engine.detail if engine.state == "answering" else f"none, not needed ({engine.detail})"
-
-
-def _find_google_emulator() -> str:
-    """The tests compare it with ours; the system does not use it."""
-    candidates = [
-        Path(os.environ.get("CLOUDSDK_ROOT", "/usr/lib/google-cloud-sdk")),
-        *(Path(gcloud).resolve().parents[1] for gcloud in [shutil.which("gcloud")] if gcloud),
-    ]
-    for root in candidates:
-        if (emulator := root / "platform" / "pubsub-emulator" / "bin" / "cloud-pubsub-emulator").exists():
-            return str(emulator)
-    return "none, not needed"
 
 
 def _print(results: list[CheckResult]) -> None:

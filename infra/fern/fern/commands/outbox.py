@@ -1,6 +1,5 @@
 """`fern outbox`: rows that wait to be published or are parked, and what to do about them, one by one or by group."""
 
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -8,7 +7,7 @@ import click
 
 from fern.client import RequestRefused, call, in_batches
 from fern.errors import FernError
-from fern.output import counting, json_option, limit_option, print_json, print_table, yes_option
+from fern.output import counting, json_option, limit_option, options, print_json, print_table, yes_option
 from fern.settings import SERVICES
 
 
@@ -68,16 +67,13 @@ def _print_groups(groups: list[dict[str, Any]]) -> None:
     print_table(columns, ([row[name] for name in shown] for row in rows), empty="nothing is parked")
 
 
-def _selection(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--all-parked", is_flag=True, help="Every parked row."),
-        click.option("--service", type=click.Choice(SERVICES), help="Parked rows of one service only."),
-        click.option("--type", help="Parked rows of this event type."),
-        click.option("--reason", help="Parked rows whose reason contains this text."),
-        click.argument("event_id", type=click.UUID, required=False),
-    ):
-        command = option(command)
-    return command
+_selection = options(
+    click.argument("event_id", type=click.UUID, required=False),
+    click.option("--reason", help="Parked rows whose reason contains this text."),
+    click.option("--type", help="Parked rows of this event type."),
+    click.option("--service", type=click.Choice(SERVICES), help="Parked rows of one service only."),
+    click.option("--all-parked", is_flag=True, help="Every parked row."),
+)
 
 
 @outbox.command("retry")

@@ -1,7 +1,6 @@
 """`fern topology`: the topics and subscriptions of the bus."""
 
 import json
-import os
 from dataclasses import asdict
 
 import click
@@ -21,8 +20,7 @@ def topology() -> None:
 @json_option
 def apply_command(project: str, as_json: bool) -> None:
     """Create what is missing and update what differs. Nothing is deleted."""
-    if project == PROJECT_ID:
-        os.environ.setdefault("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{Settings.load().port('pubsub')}")
+    Settings.load().use_local_bus(project)
     applied = apply(Declared.load(), project)
     text = f"{applied.created} created, {applied.updated} updated, {applied.unchanged} as declared"
     click.echo(json.dumps(asdict(applied)) if as_json else text)

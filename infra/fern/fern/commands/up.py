@@ -8,10 +8,10 @@ from rich.console import Console
 
 from fern.client import call
 from fern.errors import DiskFull, FernError, JobFailed
+from fern.output import Progress, make_console
 from fern.runtime import docker
 from fern.runtime.checks import check_ports, check_python, free_bytes
 from fern.runtime.embedded import EmbeddedRuntime
-from fern.runtime.progress import Progress, make_console
 from fern.settings import MOTHER, Mode, Settings
 
 # Numbers reserved for fiction, which no phone has.

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
-from litestar import Litestar, get, post, put
+from litestar import Litestar, Request, Router, get, post, put
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.di import NamedDependency, Provide
@@ -103,59 +103,41 @@ class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post("/api/labour/{verb:str}", status_code=200)
 async def act(
-    actions: NamedDependency[Actions],
-    watch: NamedDependency[Watch],
-    verb: FromPath[str],
-    data: JSONBody[dict[str, str]],
+    actions: NamedDependency[Actions], verb: FromPath[str], data: JSONBody[dict[str, str]]
 ) -> list[ActionResult]:
-    watch.nudge()
-    results = await actions.act(verb, data)
-    watch.nudge()
-    return results
+    return await actions.act(verb, data)
 
 
 @post("/api/processes/{name:str}/kill", status_code=200)
-async def kill(
-    actions: NamedDependency[Actions],
-    watch: NamedDependency[Watch],
-    name: FromPath[str],
-    data: JSONBody[dict[str, str]],
-) -> list[ActionResult]:
-    result = await actions.kill(name)
-    watch.nudge()
-    return [result]
+async def kill(actions: NamedDependency[Actions], name: FromPath[str]) -> list[ActionResult]:
+    return [await actions.kill(name)]
 
 
 @put("/api/faults/{target:str}/{name:str}")
 async def set_fault(
-    actions: NamedDependency[Actions],
-    watch: NamedDependency[Watch],
-    target: FromPath[str],
-    name: FromPath[str],
-    data: JSONBody[Rate],
+    actions: NamedDependency[Actions], target: FromPath[str], name: FromPath[str], data: JSONBody[Rate]
 ) -> list[ActionResult]:
-    result = await actions.set_fault(target, name, data.rate)
-    watch.nudge()
-    return [result]
+    return [await actions.set_fault(target, name, data.rate)]
 
 
 @post("/api/faults/clear", status_code=200)
-async def clear_faults(
-    actions: NamedDependency[Actions], watch: NamedDependency[Watch], data: JSONBody[dict[str, str]]
-) -> list[ActionResult]:
-    results = await actions.clear_faults()
-    watch.nudge()
-    return results
+async def clear_faults(actions: NamedDependency[Actions]) -> list[ActionResult]:
+    return await actions.clear_faults()
 
 
 def create_app(settings: Settings, port: int, board: Board, watch: Watch) -> Litestar:
     client = AsyncClient(settings, TIMEOUT)
+
+    def nudge(_: Request[Any, Any, Any]) -> None:
+        watch.nudge()
+
+    changing = [act, kill, set_fault, clear_faults]
+    changes = Router("/", route_handlers=changing, before_request=nudge, after_response=nudge)
     return Litestar(
-        [show_page, page_file, health, live, show_journey, act, kill, set_fault, clear_faults],
+        [show_page, page_file, health, live, show_journey, changes],
         dependencies={
             "settings": Provide(lambda: settings, sync_to_thread=False),
             "board": Provide(lambda: board, sync_to_thread=False),
-            "watch": Provide(lambda: watch, sync_to_thread=False),
             "actions": Provide(lambda: Actions(settings, client), sync_to_thread=False),
         },
         guards=[own_page_only(port)],

@@ -9,6 +9,7 @@ import time
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -90,66 +91,57 @@ class Watch:
 
     async def run(self, stop: asyncio.Event) -> None:
         async with self._client, asyncio.TaskGroup() as tasks:
-            for look in (self._processes, self._counts, self._bus, self._story):
-                tasks.create_task(self._repeat(look, stop))
+            tasks.create_task(self._repeat(self._counts, stop))
+            for name, query in (("processes", self._processes), ("bus", self._bus), ("story", self._story)):
+                tasks.create_task(self._repeat(partial(self._see, name, query), stop))
             following = tasks.create_task(self._follow_the_phones(stop))
             await stop.wait()
             following.cancel()
 
-    async def _repeat(self, look: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
+    async def _repeat(self, poll: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
         while not stop.is_set():
             await wait_for_any(self._board.is_watched, stop, seconds=3600)
             nudged, began = self._nudged, time.monotonic()
-            await look()
+            await poll()
             took = time.monotonic() - began
             pause = EAGER_SECONDS if began < self._eager_until else CALM_SECONDS
             await wait_for_any(nudged, stop, seconds=max(pause, 5 * took))  # a slow query is repeated less often
 
-    async def _processes(self) -> None:
-        async def look() -> Any:
-            rows = await asyncio.to_thread(processes_now, self._settings)
-            shown = ("process", "state", "health", "restarts")
-            return [{name: getattr(row, name) for name in shown} for row in rows]
-
-        await self._see("processes", look)
+    async def _processes(self) -> Any:
+        rows = await asyncio.to_thread(processes_now, self._settings)
+        return [{name: getattr(row, name) for name in ("process", "state", "health", "restarts")} for row in rows]
 
     async def _counts(self) -> None:
         """Query from the phones back to the labour, so that the cause of everything seen is seen too."""
         before = self._board["labour"]
         await self._see("sms", self._sms)
-        await self._see("notification", lambda: self._service("notification"))
-        await self._see("labour", lambda: self._service("labour"))
-        sms, notification, labour = parts = [self._board[name] for name in ("sms", "notification", "labour")]
-        silent = [
-            APIS[name] for name, part in zip(("sms", "notification", "labour"), parts, strict=True) if not part["ok"]
-        ]
-
-        async def look() -> Any:
-            if silent:
-                raise FernError(f"{' and '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer")
-            earlier = before["data"] if before and before["ok"] else labour["data"]
-            bus = self._board["bus"]
-            dead = bus["data"]["dead"] if bus and bus["ok"] else 0
-            return draw_up(labour["data"], notification["data"], sms["data"]["total"], earlier["claims"], dead)
-
-        await self._see("account", look)
+        await self._see("notification", partial(self._service, "notification"))
+        await self._see("labour", partial(self._service, "labour"))
+        await self._see("account", partial(self._account, before))
         account = self._board["account"]
         if account["ok"] and account["data"]["on_the_way"]:
             self._eager_until = max(self._eager_until, time.monotonic() + CALM_SECONDS)
 
-    async def _bus(self) -> None:
-        async def look() -> Any:
-            if self._settings.mode == "docker":
-                raise FernError(GOOGLE)
-            faults, backlog = await self._client.get("bus", "/faults"), await self._client.get("bus", "/backlog")
-            dead = [item for item in backlog["items"] if item["subscription"].endswith(".dlq")]
-            return {
-                "faults": faults["items"],
-                "backlog": [item for item in backlog["items"] if item not in dead and item["unacked"]],
-                "dead": sum(item["unacked"] for item in dead),
-            }
+    async def _account(self, labour_before: Any) -> Any:
+        parts = {name: self._board[name] for name in ("sms", "notification", "labour")}
+        if silent := [APIS[name] for name, part in parts.items() if not part["ok"]]:
+            raise FernError(f"{' and '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer")
+        sms, notification, labour = (part["data"] for part in parts.values())
+        earlier = labour_before["data"] if labour_before and labour_before["ok"] else labour
+        bus = self._board["bus"]
+        dead = bus["data"]["dead"] if bus and bus["ok"] else 0
+        return draw_up(labour, notification, sms["total"], earlier["claims"], dead)
 
-        await self._see("bus", look)
+    async def _bus(self) -> Any:
+        if self._settings.mode == "docker":
+            raise FernError(GOOGLE)
+        faults, backlog = await self._client.get("bus", "/faults"), await self._client.get("bus", "/backlog")
+        dead = [item for item in backlog["items"] if item["subscription"].endswith(".dlq")]
+        return {
+            "faults": faults["items"],
+            "backlog": [item for item in backlog["items"] if item not in dead and item["unacked"]],
+            "dead": sum(item["unacked"] for item in dead),
+        }
 
     async def _sms(self) -> Any:
         faults = await self._client.get("sms", "/faults")
@@ -165,20 +157,15 @@ class Watch:
         newest = await self._client.get(service, "/operations/outbox", newest="true", limit=EVENTS)
         return {**pipeline, "events": newest["items"], **ledger}
 
-    async def _story(self) -> None:
+    async def _story(self) -> Any:
         """The mother's newest labour, as she sees it."""
-
-        async def look() -> Any:
-            path = "/api/v1/labours"
-            labours = (await self._client.get("labour", path, MOTHER, limit=1))["items"]
-            if not labours:
-                return None
-            path = f"{path}/{labours[0]['id']}"
-            contractions = await self._client.get("labour", f"{path}/contractions", MOTHER)
-            told = await self._client.get("labour", f"{path}/told", MOTHER)
-            return {**labours[0], "contractions": contractions["items"], "told": told["items"]}
-
-        await self._see("story", look)
+        path = "/api/v1/labours"
+        if not (labours := (await self._client.get("labour", path, MOTHER, limit=1))["items"]):
+            return None
+        path = f"{path}/{labours[0]['id']}"
+        contractions = await self._client.get("labour", f"{path}/contractions", MOTHER)
+        told = await self._client.get("labour", f"{path}/told", MOTHER)
+        return {**labours[0], "contractions": contractions["items"], "told": told["items"]}
 
     async def _follow_the_phones(self, stop: asyncio.Event) -> None:
         """The sandbox sends an event when a text arrives."""
@@ -189,9 +176,9 @@ class Watch:
                     self.nudge()
             await wait(stop, CALM_SECONDS)
 
-    async def _see(self, name: str, look: Callable[[], Awaitable[Any]]) -> None:
+    async def _see(self, name: str, query: Callable[[], Awaitable[Any]]) -> None:
         try:
-            data = await look()
+            data = await query()
         except Exception as error:  # of any kind: the console stays up and shows it
             if not isinstance(error, FernError):
                 log.warning("a query of the console failed", part=name, exc_info=error)

@@ -8,12 +8,12 @@ from contextlib import suppress
 
 import psutil
 
+from fern.output import Progress, make_console
 from fern.runtime import postgres
 from fern.runtime.checks import check_disk, check_ports, check_stale_processes, orphaned_processes
 from fern.runtime.health import wait_until_healthy
 from fern.runtime.jobs import jobs, run_job
 from fern.runtime.processes import STAGES, Process, Stage, console, processes
-from fern.runtime.progress import Progress, make_console
 from fern.runtime.supervisor import Supervisor
 from fern.settings import Settings
 
