@@ -10,7 +10,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any, Self
@@ -26,6 +26,7 @@ FAULT_TARGETS = ("bus", "sms")  # the APIs that have /faults
 PATIENCE_SECONDS = 5.0
 PAUSE_SECONDS = 0.25  # between two attempts
 PROBE_SECONDS = 2.0
+CLAIMS_AT_ONCE = 100  # event ids in one query
 
 
 class RequestRefused(FernError):
@@ -102,6 +103,21 @@ def call(api: str, method: str, path: str, *, settings: Settings | None = None, 
         if response is not None:
             return response.json() if response.content else {}
         time.sleep(PAUSE_SECONDS)
+
+
+def items(
+    api: str, path: str, *, settings: Settings | None = None, patience: float = PATIENCE_SECONDS, **query: Any
+) -> list[dict[str, Any]]:
+    """The items of a listing."""
+    found: list[dict[str, Any]] = call(api, "GET", path, params=query, settings=settings, patience=patience)["items"]
+    return found
+
+
+def claims(service: str, event_ids: Sequence[str], settings: Settings | None = None) -> list[dict[str, Any]]:
+    """The claims that the service has on these events."""
+    parts = [event_ids[start : start + CLAIMS_AT_ONCE] for start in range(0, len(event_ids), CLAIMS_AT_ONCE)]
+    path = "/operations/claims"
+    return [claim for part in parts for claim in items(service, path, event_id=part, settings=settings)]
 
 
 def in_batches(api: str, path: str, selection: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:

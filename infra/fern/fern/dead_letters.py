@@ -66,17 +66,11 @@ class DeadLetter:
 
 
 class Look:
-    """A context manager. On exit, every message that was not acked is given back at once.
+    """A context manager. On exit, every message that was not acked is given back at once."""
 
-    topics   whose dead letters to pull (default: of all declared topics)
-    wait     seconds without a message after which a subscription counts as empty (default 1.5)
-    most     messages to hold at the same time (default 10,000)
-    """
-
-    def __init__(
-        self, bus: PubSub, topics: Iterable[str] = (), *, wait: float = WAIT_SECONDS, most: int = MOST
-    ) -> None:
-        self._bus, self._wait, self._most = bus, wait, most
+    def __init__(self, bus: PubSub, topics: Iterable[str] = ()) -> None:
+        """Of these topics; of all that are declared, if there are none."""
+        self._bus = bus
         declared = (topic.removesuffix(SUFFIX) for topic in Declared.load().topics if topic.endswith(SUFFIX))
         self._subscriptions = [topic + SUFFIX for topic in topics or declared]
         self._held: dict[str, dict[str, DeadLetter]] = {name: {} for name in self._subscriptions}  # by ack id
@@ -92,7 +86,7 @@ class Look:
 
     @property
     def is_full(self) -> bool:
-        return sum(len(held) for held in self._held.values()) >= self._most
+        return sum(len(held) for held in self._held.values()) >= MOST
 
     async def batches(self) -> AsyncIterator[list[DeadLetter]]:
         """As they arrive, until every subscription is empty or the look is full."""
@@ -104,7 +98,7 @@ class Look:
                 yield letters
 
     async def _pull(self, subscription: str) -> list[DeadLetter]:
-        letters = [DeadLetter.of(message) for message in await self._bus.pull(subscription, 500, wait=self._wait)]
+        letters = [DeadLetter.of(message) for message in await self._bus.pull(subscription, 500, wait=WAIT_SECONDS)]
         self._held[subscription] |= {letter.message.ack_id: letter for letter in letters}
         return letters
 
@@ -144,8 +138,7 @@ async def open_bus() -> AsyncIterator[PubSub]:
     try:
         yield bus
     except BusUnavailable as error:
-        missing = str(error).startswith("NOT_FOUND")
-        command = "fern topology apply" if missing else "fern status"
+        command = "fern topology apply" if str(error).startswith("NOT_FOUND") else "fern status"
         raise NotRunning(f"the dead letters cannot be read: {error}", command=command) from None
     finally:
         await bus.close()

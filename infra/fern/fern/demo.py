@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from fern.client import call
+from fern.client import call, items
 from fern.errors import FernError
 from fern.settings import Settings
 
@@ -82,7 +82,8 @@ class Demo:
     def _scene(self, scene: str, method: str, path: str, body: dict[str, str] | None = None) -> Iterator[Hop]:
         before = set() if not self.labour_id else {row["event_id"] for row in self._outbox()}
         began_at, clock = time.time(), time.monotonic()
-        answer = self._call("labour", method, path, json=body, user=self.user, key=str(uuid4()))
+        identity = {"user": self.user, "key": str(uuid4())}
+        answer = call("labour", method, path, json=body, settings=self.settings, patience=self.hop_timeout, **identity)
         committed_after = (time.monotonic() - clock) * 1000
         yield Hop(scene, "committed", committed_after)
         if not self.labour_id:
@@ -132,14 +133,11 @@ class Demo:
         return reached
 
     def _stuck(self, event_type: str, missing: str) -> FernError:
-        blamed = {"published": "labour-relay", "claimed": "notification-consumer"}.get(
-            missing, "notification-dispatcher"
-        )
+        processes = {"published": "labour-relay", "claimed": "notification-consumer"}
+        responsible = processes.get(missing, "notification-dispatcher")
         what = f"texted to {missing}" if missing in self.people else missing
-        return FernError(
-            f"{event_type} was not {what} within {self.hop_timeout:.0f} s; that is the work of {blamed}.",
-            command=f"fern logs {blamed}",
-        )
+        problem = f"{event_type} was not {what} within {self.hop_timeout:.0f} s; {responsible} should have done it."
+        return FernError(problem, command=f"fern logs {responsible}")
 
     def _outbox(self) -> list[dict[str, Any]]:
         return self._items("labour", "/operations/outbox", ordering_key=self.labour_id, limit=100)
@@ -151,12 +149,8 @@ class Demo:
         return self._items("sms", "/sandbox/messages", to=phone, limit=100)
 
     def _items(self, api: str, path: str, **query: Any) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = self._call(api, "GET", path, params=query)["items"]
-        return items
-
-    def _call(self, api: str, method: str, path: str, **options: Any) -> Any:
-        """Repeats a request that failed: the user may be killing processes meanwhile."""
-        return call(api, method, path, settings=self.settings, patience=self.hop_timeout, **options)
+        """Repeats a request that fails: the user may be killing processes meanwhile."""
+        return items(api, path, settings=self.settings, patience=self.hop_timeout, **query)
 
 
 def _milliseconds(since: float, at: str) -> float:

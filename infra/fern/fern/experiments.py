@@ -1,4 +1,4 @@
-"""`fern chaos`, `museum` and `quest`: programs that run everything, against everything. They live in e2e, beside the tests."""
+"""What `fern chaos`, `fern museum` and `fern quest` share: each runs a program of e2e.experiments."""
 
 import subprocess
 import sys
@@ -8,15 +8,10 @@ import click
 from fern.settings import PROJECT_ROOT
 
 
-def experiment(name: str, summary: str) -> click.Command:
-    """Passes everything on, `--help` too: the program knows its own options."""
+def experiment(name: str) -> click.Command:
+    """Passes all options on, including `--help`: the program has its own."""
 
-    @click.command(
-        name,
-        help=summary,
-        context_settings={"ignore_unknown_options": True, "help_option_names": []},
-        add_help_option=False,
-    )
+    @click.command(name, add_help_option=False, context_settings={"ignore_unknown_options": True})
     @click.argument("options", nargs=-1, type=click.UNPROCESSED)
     def run(options: tuple[str, ...]) -> None:
         command = [sys.executable, "-m", f"e2e.experiments.{name}", *options]

@@ -114,15 +114,13 @@ def _create_or_update(subscriber: SubscriberClient, wanted: Subscription, applie
 
 
 def _subscription(declared: Declared, name: str, project: str) -> Subscription:
-    topic, dead = declared.subscriptions[name]
-    options = declared.options
+    (topic, dead), options = declared.subscriptions[name], declared.options
+    days = options["retention_days" if dead else "dead_letter_retention_days"]
     subscription = Subscription(
         name=f"projects/{project}/subscriptions/{name}",
         topic=f"projects/{project}/topics/{topic}",
         ack_deadline_seconds=options["ack_deadline_seconds"],
-        message_retention_duration=Duration(
-            seconds=options["retention_days" if dead else "dead_letter_retention_days"] * DAY
-        ),
+        message_retention_duration=Duration(seconds=days * DAY),
         expiration_policy=ExpirationPolicy(),  # without a time to live: an idle subscription is never deleted
     )
     if dead:
@@ -151,7 +149,6 @@ def _wait_for_the_bus(publisher: PublisherClient, project: str) -> None:
         except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded, exceptions.RetryError) as error:
             if time.monotonic() > deadline:
                 where = os.environ.get("PUBSUB_EMULATOR_HOST", "Google Cloud")
-                raise FernError(
-                    f"Pub/Sub does not answer at {where}.", command="fern status", details=str(error)
-                ) from None
+                what = f"Pub/Sub does not answer at {where}."
+                raise FernError(what, command="fern status", details=str(error)) from None
             time.sleep(0.2)

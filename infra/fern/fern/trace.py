@@ -3,18 +3,17 @@
 Times are those that the services recorded. People appear by their ids only.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from fern.client import call
+from fern.client import claims, items
 from fern.errors import FernError
 from fern.settings import SERVICES, Settings
 
 MOST = 1000  # events of a labour and service
-AT_ONCE = 100  # ids in one query
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,8 @@ class Journey:
     def __str__(self) -> str:
         whose = "" if self.id == self.labour_id else f" of labour {self.labour_id}"
         width = max(len(step.hop) for step in self.steps)
-        lines = (f"{_after(step):>12}  {step.hop:<{width}}  {_line(step.facts)}" for step in self.steps)
         since = next((f", from {step.at}" for step in self.steps if step.at), "")
-        return "\n".join((f"{self.type} {self.id}{whose}{since}", *lines))
+        return "\n".join((f"{self.type} {self.id}{whose}{since}", *(_line(step, width) for step in self.steps)))
 
 
 def journey(settings: Settings, identifier: str) -> Journey:
@@ -53,69 +51,37 @@ def journey(settings: Settings, identifier: str) -> Journey:
         wanted = str(UUID(identifier))
     except ValueError:
         raise FernError(f"{identifier!r} is not the id of an event or a labour.", command="fern outbox ls") from None
-    sources = _Sources(settings)
     for service in SERVICES:
-        if rows := sources.outbox(service, event_id=wanted):
-            return _of_event(sources, service, rows[0])
-    if events := [row for service in SERVICES for row in sources.outbox(service, ordering_key=wanted)]:
-        return _of_labour(sources, wanted, events)
-    claims = [step for service in SERVICES for step in _claims(sources, service, [wanted])]
-    if steps := [*claims, *_messages(sources.messages(wanted))]:
+        if rows := _outbox(settings, service, event_id=wanted):
+            return _of_event(settings, service, rows[0])
+    if events := [row for service in SERVICES for row in _outbox(settings, service, ordering_key=wanted)]:
+        return _of_labour(settings, wanted, events)
+    claimed = [step for service in SERVICES for step in _claim_steps(settings, service, [wanted])]
+    if steps := [*claimed, *_message_steps(settings, wanted)]:
         return _in_order(wanted, "", "an event that no outbox has (any more):", steps)
     raise FernError(f"no service knows an event or a labour {wanted}.", command="fern outbox ls")
 
 
-class _Sources:
-    """The services' answers to the questions that make a journey."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def outbox(self, service: str, **query: str) -> list[dict[str, Any]]:
-        return self._items(service, "/operations/outbox", **query, limit=MOST)
-
-    def claims(self, service: str, event_ids: Sequence[str]) -> list[dict[str, Any]]:
-        parts = [event_ids[start : start + AT_ONCE] for start in range(0, len(event_ids), AT_ONCE)]
-        return [claim for ids in parts for claim in self._items(service, "/operations/claims", event_id=ids)]
-
-    def messages(self, event_id: str) -> list[dict[str, Any]]:
-        return self._items("notification", "/operations/notifications", event_id=event_id, limit=MOST)
-
-    def messages_of_labour(self, labour_id: str) -> list[dict[str, Any]]:
-        return self._items("notification", f"/api/v1/labours/{labour_id}/notifications")
-
-    def told(self, labour_id: str) -> list[dict[str, Any]]:
-        return self._items("labour", "/operations/told", labour_id=labour_id)
-
-    def _items(self, service: str, path: str, **query: Any) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = call(service, "GET", path, params=query, settings=self._settings)["items"]
-        return items
+def _outbox(settings: Settings, service: str, **query: Any) -> list[dict[str, Any]]:
+    return items(service, "/operations/outbox", **query, limit=MOST, settings=settings)
 
 
-def _of_event(sources: _Sources, service: str, row: dict[str, Any]) -> Journey:
+def _of_event(settings: Settings, service: str, row: dict[str, Any]) -> Journey:
     event_id, labour_id = row["event_id"], row["ordering_key"]
-    steps = [*_outbox(service, row)]
-    for taker in SERVICES:
-        steps += _claims(sources, taker, [event_id])
+    steps = [*_outbox_steps(service, row)]
+    for consumer in SERVICES:
+        steps += _claim_steps(settings, consumer, [event_id])
     if row["cause_id"]:
         steps.append(Step("caused by", None, {"event": row["cause_id"]}))
-    messages = sources.messages(event_id)
-    if messages:
-        steps += _messages(messages)
-        caused = [row for row in sources.outbox("notification", ordering_key=labour_id) if row["cause_id"] == event_id]
-        steps += _status_events(sources, caused)
-        steps += [
-            Step("told", None, {"person": one["person_id"], "status": one["news"]})
-            for one in sources.told(labour_id)
-            if one["event_id"] == event_id
-        ]
+    if messages := [*_message_steps(settings, event_id)]:
+        steps += [*messages, *_status_steps(settings, event_id, labour_id)]
     return _in_order(event_id, labour_id, row["type"], steps)
 
 
-def _of_labour(sources: _Sources, labour_id: str, events: list[dict[str, Any]]) -> Journey:
+def _of_labour(settings: Settings, labour_id: str, events: list[dict[str, Any]]) -> Journey:
     ids = [row["event_id"] for row in events]
-    takers = {claim["event_id"]: claim["consumer"] for taker in SERVICES for claim in sources.claims(taker, ids)}
-    messages = sources.messages_of_labour(labour_id)
+    takers = {claim["event_id"]: claim["consumer"] for name in SERVICES for claim in claims(name, ids, settings)}
+    messages = items("notification", f"/api/v1/labours/{labour_id}/notifications", settings=settings)
     steps = []
     for row in events:
         about = [message for message in messages if message["event_id"] == row["event_id"]]
@@ -127,7 +93,7 @@ def _of_labour(sources: _Sources, labour_id: str, events: list[dict[str, Any]]) 
     return _in_order(labour_id, labour_id, "labour", steps)
 
 
-def _outbox(service: str, row: dict[str, Any]) -> Iterator[Step]:
+def _outbox_steps(service: str, row: dict[str, Any]) -> Iterator[Step]:
     if request := row["request"]:
         what = f"{request['method']} {request['path']}"
         yield Step("request", request["at"], {"": what, "idempotency key": request["idempotency_key"]})
@@ -146,8 +112,8 @@ def _outbox(service: str, row: dict[str, Any]) -> Iterator[Step]:
         yield Step("not published yet", None, {"attempts": row["attempts"], "last error": row["last_error"]})
 
 
-def _claims(sources: _Sources, taker: str, event_ids: list[str], hop: str = "claimed") -> Iterator[Step]:
-    for claim in sources.claims(taker, event_ids):
+def _claim_steps(settings: Settings, service: str, event_ids: list[str], hop: str = "claimed") -> Iterator[Step]:
+    for claim in claims(service, event_ids, settings):
         facts = {"by": claim["consumer"], "message id": claim["message_id"], "deliveries": claim["deliveries"]}
         facts["of which absorbed"] = claim["deliveries"] - 1
         if claim["status"] != "COMPLETED":
@@ -155,9 +121,9 @@ def _claims(sources: _Sources, taker: str, event_ids: list[str], hop: str = "cla
         yield Step(hop, claim["completed_at"] or claim["claimed_at"], facts)
 
 
-def _messages(messages: list[dict[str, Any]]) -> Iterator[Step]:
-    """A step for every time in a row of the ledger."""
-    for message in messages:
+def _message_steps(settings: Settings, event_id: str) -> Iterator[Step]:
+    """A step for every time in the event's rows of the ledger."""
+    for message in items("notification", "/operations/notifications", event_id=event_id, limit=MOST, settings=settings):
         person = {"to": message["person_id"]}
         yield Step("in the ledger", message["created_at"], {**person, "notification": message["id"]})
         if message["sending_at"]:
@@ -172,14 +138,18 @@ def _messages(messages: list[dict[str, Any]]) -> Iterator[Step]:
             yield Step(f"SMS {message['state'].lower()}", None, {**person, "because": message["failure"]})
 
 
-def _status_events(sources: _Sources, events: list[dict[str, Any]]) -> Iterator[Step]:
+def _status_steps(settings: Settings, event_id: str, labour_id: str) -> Iterator[Step]:
     """How the status of the messages went back to the Labour service."""
+    events = [row for row in _outbox(settings, "notification", ordering_key=labour_id) if row["cause_id"] == event_id]
     for row in events:
         event = {"event": row["event_id"]}
         yield Step(row["type"], row["recorded_at"], event)
         if row["published_at"]:
             yield Step("status published", row["published_at"], {**event, "message id": row["message_id"]})
-    yield from _claims(sources, "labour", [row["event_id"] for row in events], "status claimed")
+    yield from _claim_steps(settings, "labour", [row["event_id"] for row in events], "status claimed")
+    for told in items("labour", "/operations/told", labour_id=labour_id, settings=settings):
+        if told["event_id"] == event_id:
+            yield Step("told", None, {"person": told["person_id"], "status": told["news"]})
 
 
 def _state(row: dict[str, Any]) -> str:
@@ -188,22 +158,12 @@ def _state(row: dict[str, Any]) -> str:
 
 
 def _in_order(identifier: str, labour_id: str, type: str, steps: list[Step]) -> Journey:
-    timed = sorted((step for step in steps if step.at), key=lambda step: _time(step.at))
-    start = _time(timed[0].at) if timed else None
-    steps = [
-        Step(step.hop, step.at, step.facts, (_time(step.at) - start).total_seconds() * 1000 if start else None)
-        for step in timed
-    ] + [step for step in steps if not step.at]
-    return Journey(identifier, labour_id, type, steps)
+    timed = sorted((datetime.fromisoformat(step.at), place) for place, step in enumerate(steps) if step.at)
+    ordered = [replace(steps[place], after_ms=(at - timed[0][0]).total_seconds() * 1000) for at, place in timed]
+    return Journey(identifier, labour_id, type, ordered + [step for step in steps if not step.at])
 
 
-def _time(at: str | None) -> datetime:
-    return datetime.fromisoformat(at or "")
-
-
-def _after(step: Step) -> str:
-    return "" if step.after_ms is None else f"{step.after_ms:+,.0f} ms"
-
-
-def _line(facts: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}".strip() for name, value in facts.items() if value is not None)
+def _line(step: Step, width: int) -> str:
+    after = "" if step.after_ms is None else f"{step.after_ms:+,.0f} ms"
+    facts = ", ".join(f"{name} {value}".strip() for name, value in step.facts.items() if value is not None)
+    return f"{after:>12}  {step.hop:<{width}}  {facts}"

@@ -72,7 +72,7 @@ async def test_committed_rows_survive_a_crash_of_the_server(tmp_path: Path) -> N
 
 
 async def test_an_unreachable_server_is_named_in_the_error() -> None:
-    with pytest.raises(PostgresUnusable, match="does not let us in"):
+    with pytest.raises(PostgresUnusable, match="refuses the connection"):
         await ensure_service_databases("postgresql://postgres:postgres@127.0.0.1:1/postgres")
 
 

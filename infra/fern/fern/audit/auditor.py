@@ -11,15 +11,7 @@ from typing import Any
 
 import asyncpg
 
-from fern.audit.reconciliation import (
-    CHUNK,
-    AuditRun,
-    check_order,
-    chunks,
-    columns,
-    compare_rosters,
-    reconcile_events,
-)
+from fern.audit.reconciliation import CHUNK, AuditRun, check_order, chunks, columns, compare_rosters, reconcile_events
 from fern.audit.report import AuditReport, Finding, Kind, ShowProgress
 from fern.client import AsyncClient
 from fern.dead_letters import DeadLetter
@@ -35,9 +27,7 @@ PAGE = 1000  # texts in one answer of the sandbox
 PAGE_SECONDS = 5.0  # for such an answer
 OVERDUE = 120.0  # seconds; the bus waits up to 60 s before it delivers again
 
-_TOLD = (
-    "SELECT notification_id, labour_id, news AS status FROM told WHERE notification_id > $1 AND notification_id <= $2"
-)
+_TOLD = "SELECT notification_id, labour_id, news FROM told WHERE notification_id > $1 AND notification_id <= $2"
 
 # The ledger is read after `told`, so it can only be ahead. `since` is the time of the last step that has one.
 _TOLD_DIFFERENCES = """
@@ -131,21 +121,19 @@ async def _compare_told(run: AuditRun) -> None:
     told, ledger = run.databases["labour"], run.databases["notification"]
     lists = [(told, "SELECT notification_id AS id FROM told"), (ledger, "SELECT id FROM notification")]
     async for low, high in chunks(lists, run.end):
-        told_so_far = columns(await told.fetch(_TOLD, low, high), "notification_id", "labour_id", "status")
+        told_so_far = columns(await told.fetch(_TOLD, low, high), "notification_id", "labour_id", "news")
         differing = await ledger.fetch(_TOLD_DIFFERENCES, *told_so_far, low, high)
         overdue = [row for row in differing if row["is_behind"] and row["since"] < run.overdue_before]
         labours = list({str(row["labour_id"]) for row in overdue})
         on_its_way = {tuple(row) for row in await ledger.fetch(_STATUS_EVENTS, low, labours)} if overdue else set()
+        for row in overdue:
+            if (str(row["id"]), f"notification.{row['status']}") not in on_its_way:
+                what = f"Message {row['id']} is {row['status']}, and no event tells the Labour service."
+                run.report.add("lost", row["about"], "effects", what)
         for row in differing:
             if not row["is_behind"]:
                 what = f"The Labour service has a status of message {row['id']} that the ledger does not have."
                 run.report.add("unexplained", row["about"], "effects", what)
-            elif (
-                row["since"] < run.overdue_before
-                and (str(row["id"]), f"notification.{row['status']}") not in on_its_way
-            ):
-                what = f"Message {row['id']} is {row['status']}, and no event tells the Labour service."
-                run.report.add("lost", row["about"], "effects", what)
 
 
 async def _count_unsettled(run: AuditRun) -> None:
@@ -202,9 +190,7 @@ async def _pages(provider: AsyncClient, sandbox: str) -> AsyncIterator[list[dict
 
 def _judge_missing(run: AuditRun, row: Mapping[str, Any]) -> None:
     run.report.stages["texts"].due += 1
-    what = (
-        f"Message {row['id']} went out as {row['sid']}, and the provider has no such text. (Were the phones cleared?)"
-    )
+    what = f"Message {row['id']} went out as {row['sid']}, and the provider has no such text (or it was cleared)."
     run.report.add("lost", row["event_id"], "texts", what)
 
 

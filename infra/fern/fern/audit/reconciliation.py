@@ -197,9 +197,7 @@ async def _judge_claims(run: AuditRun, taker: str, events: Mapping[UUID, Event])
     incomplete = {*claims["processing"], *claims["unclaimed"], *claims["discarded"]}
     stage.due += len(wanted) - len(claims["unclaimed"])
     for event_id in claims["processing"]:
-        what = (
-            f"The claim of {taker} on this event was committed without being completed, so its effect will never come."
-        )
+        what = f"The claim of {taker} on this event was committed incomplete, so its effect will never come."
         run.report.add("lost", event_id, "claimed", what)
     for event_id in claims["unclaimed"]:
         if events[event_id]["published_at"]:

@@ -63,21 +63,10 @@ class AuditReport:
     totals: dict[Kind, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
-    @property
-    def published(self) -> int:
-        return self.stages["published"].done
-
-    @property
-    def claimed(self) -> int:
-        return self.stages["claimed"].done
-
-    @property
-    def effects(self) -> int:
-        return self.stages["effects"].done
-
-    @property
-    def texts(self) -> int:
-        return self.stages["texts"].done
+    published = property(lambda self: self.stages["published"].done)
+    claimed = property(lambda self: self.stages["claimed"].done)
+    effects = property(lambda self: self.stages["effects"].done)
+    texts = property(lambda self: self.stages["texts"].done)
 
     @property
     def waiting(self) -> int:
@@ -123,14 +112,10 @@ def _remarks(report: AuditReport, name: str, stage: Stage) -> list[str]:
     remarks = [f"of {stage.due:,}"] if stage.done != stage.due else []
     if name == "texts" and not report.texts_compared:
         remarks.append("by our own ledger, without a sandbox to compare with")
-    counts = {
-        "published": {"parked": report.parked, "discarded": report.discarded},
-        "claimed": {
-            "without a consumer": report.untaken,
-            "dead": report.dead,
-            "given up": report.given_up,
-            "repeats absorbed": report.repeats,
-        },
-    }.get(name, {})
-    counts = {"on their way": stage.waiting, **counts}
+    counts = {"on their way": stage.waiting}
+    if name == "published":
+        counts |= {"parked": report.parked, "discarded": report.discarded}
+    if name == "claimed":
+        counts |= {"without a consumer": report.untaken, "dead": report.dead, "given up": report.given_up}
+        counts |= {"repeats absorbed": report.repeats}
     return remarks + [f"{count:,} {what}" for what, count in counts.items() if count]

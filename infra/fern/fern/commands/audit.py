@@ -8,7 +8,8 @@ import click
 from rich.console import Console
 
 from fern.audit import auditor
-from fern.audit.report import AuditReport, show
+from fern.audit.auditor import OVERDUE, AuditReport
+from fern.audit.report import show
 from fern.dead_letters import DeadLetter, dead_letters, open_bus
 from fern.errors import NotClean, NotRunning
 from fern.output import json_option, make_console, print_json
@@ -17,11 +18,7 @@ from fern.settings import SERVICES, Settings
 
 @click.command()
 @click.option(
-    "--overdue",
-    type=click.FloatRange(0),
-    default=auditor.OVERDUE,
-    show_default=True,
-    help="Seconds that an event may take to its next stage.",
+    "--overdue", type=click.FloatRange(0), default=OVERDUE, show_default=True, help="Seconds to the next stage."
 )
 @json_option
 def audit(overdue: float, as_json: bool) -> None:

@@ -45,7 +45,7 @@ def list_faults(target: str | None, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
-    "--rate", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Share of the calls; 0 clears it."
+    "--rate", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Share of calls; 0 clears it."
 )
 def set_fault(target: str, name: str, settings: tuple[str, ...], rate: float) -> None:
     """Switch a fault on.

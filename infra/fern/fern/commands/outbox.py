@@ -5,7 +5,7 @@ from uuid import UUID
 
 import click
 
-from fern.client import RequestRefused, call, in_batches
+from fern.client import RequestRefused, call, in_batches, items
 from fern.errors import FernError
 from fern.output import counting, json_option, limit_option, options, print_json, print_table, yes_option
 from fern.settings import SERVICES
@@ -29,17 +29,13 @@ def list_rows(parked: bool, rows: bool, labour_id: UUID | None, limit: int, as_j
     if is_grouped and not rows and not as_json:
         _print_groups(groups)
         return
-    query = {"parked": parked, "limit": limit, **({"ordering_key": str(labour_id)} if labour_id else {})}
-    items = [
-        {"service": service, **item}
-        for service in SERVICES
-        for item in call(service, "GET", "/operations/outbox", params=query)["items"]
-    ]
+    query: dict[str, Any] = {"parked": parked, "limit": limit} | ({"ordering_key": labour_id} if labour_id else {})
+    found = [{"service": name, **row} for name in SERVICES for row in items(name, "/operations/outbox", **query)]
     if as_json:
-        print_json({**({"groups": groups} if is_grouped else {}), "items": items})
+        print_json({**({"groups": groups} if is_grouped else {}), "items": found})
         return
     shown = ("service", "event_id", "type", "ordering_key", "state", "attempts", "last_error")
-    lines = ([{**item, "state": _state(item)}[name] for name in shown] for item in items)
+    lines = ([{**item, "state": _state(item)}[name] for name in shown] for item in found)
     print_table("service | event | type | labour | state | attempts | last error", lines, empty="no rows")
 
 
@@ -55,7 +51,7 @@ def _groups(service: str | None = None, type: str | None = None, reason: str | N
     return [
         {"service": name, **group}
         for name in ([service] if service else SERVICES)
-        for group in call(name, "GET", "/operations/outbox/parked")["items"]
+        for group in items(name, "/operations/outbox/parked")
         if type in (None, group["type"]) and (reason or "").lower() in (group["reason"] or "").lower()
     ]
 

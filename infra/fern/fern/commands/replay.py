@@ -11,17 +11,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import click
 
-from fern.client import RequestRefused, call, in_batches
+from fern.client import RequestRefused, call, claims, in_batches
 from fern.errors import FernError
 from fern.output import counting, json_option, print_json, yes_option
 from fern.settings import SERVICES
 from fern.topology import Declared
 
-CLAIMS_AT_ONCE = 200  # events whose claims are looked up in one call
 SHOWN = 20  # events without effect that are printed; in JSON 1000
 RELAY_SECONDS, CONSUMER_SECONDS = 60.0, 10.0  # without any progress, after which the command stops waiting
 _AGO = re.compile(r"(\d+)([smhd])")
@@ -48,19 +46,17 @@ class Effect:
         return f"{self.type} → {self.consumer}: {self.done} already done{given_up}, {handled}"
 
 
-class Moment(click.ParamType[datetime]):
+class Moment(click.ParamType[str]):
     name = "time"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if ago := _AGO.fullmatch(value):
-            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+            return (datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).isoformat()
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            self.fail(
-                f"{value!r} is neither a time like 2031-05-20T14:30 (UTC) nor a duration before now like 30m, 2h or 3d"
-            )
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            self.fail(f"{value!r} is neither a time like 2031-05-20T14:30 (UTC) nor a duration like 30m, 2h or 3d")
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
 
 
 @click.command()
@@ -69,34 +65,21 @@ class Moment(click.ParamType[datetime]):
     "--since", type=Moment(), help="Events from this time on: 2031-05-20T14:30 (UTC), or 2h for two hours ago."
 )
 @click.option("--until", type=Moment(), help="Events before this time. [default: now]")
-@click.option("--labour", "labour_id", type=click.UUID, help="Events of this labour.")
-@click.option("--type", "event_type", help="Events of this type.")
+@click.option("--labour", "ordering_key", type=click.UUID, help="Events of this labour.")
+@click.option("--type", help="Events of this type.")
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @yes_option
 @json_option
-def replay(
-    service: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    labour_id: UUID | None,
-    event_type: str | None,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
+def replay(service: str | None, dry_run: bool, yes: bool, as_json: bool, **selection: Any) -> None:
     """Publish events again, by time, labour or type.
 
     Shows first which would have an effect and which had it already. With --json it does not ask.
     """
-    if not (since or until or labour_id or event_type):
+    wanted = {name: str(value) for name, value in selection.items() if value}
+    if not wanted:
         what = "no events are named: give --since, --until, --labour or --type."
         raise FernError(what, command="fern replay --since 1h --dry-run")
-    wanted = {
-        "since": since.isoformat() if since else None,
-        "until": (until or datetime.now(UTC)).isoformat(),  # what is published from now on needs no replay
-        "ordering_key": str(labour_id) if labour_id else None,
-        "type": event_type,
-    }
+    wanted.setdefault("until", datetime.now(UTC).isoformat())  # what is published from now on needs no replay
     services = [service] if service else list(SERVICES)
     before = _effects(services, wanted)
     events = sum({(effect.service, effect.type): effect.events for effect in before}.values())
@@ -133,22 +116,17 @@ def _effects(services: list[str], wanted: dict[str, Any]) -> list[Effect]:
                     effect = effects.setdefault((service, type, consumer), Effect(service, type, consumer))
                     effect.events += len(event_ids)
                     if consumer:
-                        claims = _claims(consumer, event_ids)
-                        effect.discarded += sum(status == "DISCARDED" for status in claims.values())
-                        effect.done += sum(status == "COMPLETED" for status in claims.values())
-                        effect.missing += [event_id for event_id in event_ids if event_id not in claims]
+                        claimed = _claimed(consumer, event_ids)
+                        effect.discarded += sum(status == "DISCARDED" for status in claimed.values())
+                        effect.done += sum(status == "COMPLETED" for status in claimed.values())
+                        effect.missing += [event_id for event_id in event_ids if event_id not in claimed]
             advance(len(batch))
     return list(effects.values())
 
 
-def _claims(consumer: str, event_ids: list[str]) -> dict[str, str]:
+def _claimed(consumer: str, event_ids: list[str]) -> dict[str, str]:
     """The status of each event that the consumer has claimed."""
-    found: dict[str, str] = {}
-    for start in range(0, len(event_ids), CLAIMS_AT_ONCE):
-        query = {"event_id": event_ids[start : start + CLAIMS_AT_ONCE]}
-        rows = call(consumer, "GET", "/operations/claims", params=query)["items"]
-        found |= {row["event_id"]: row["status"] for row in rows if row["consumer"] == consumer}
-    return found
+    return {row["event_id"]: row["status"] for row in claims(consumer, event_ids) if row["consumer"] == consumer}
 
 
 def _batches(services: list[str], wanted: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -190,8 +168,8 @@ def _wait_for_consumers(before: list[Effect]) -> list[str]:
 
     def without_effect() -> int:
         for consumer, event_ids in missing.items():
-            claims = _claims(consumer, event_ids)
-            missing[consumer] = [event_id for event_id in event_ids if event_id not in claims]
+            claimed = _claimed(consumer, event_ids)
+            missing[consumer] = [event_id for event_id in event_ids if event_id not in claimed]
         return sum(map(len, missing.values()))
 
     _wait("waiting for effects", sum(map(len, missing.values())), without_effect, CONSUMER_SECONDS)

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import click
 
-from fern.client import RequestRefused, call
+from fern.client import RequestRefused, call, items
 from fern.errors import FernError
 from fern.output import json_option, limit_option, print_json, print_table
 from sms_sandbox.command import sms as sandbox
@@ -27,13 +27,12 @@ sms.add_command(sandbox.commands["serve"])
 @json_option
 def list_messages(state: str, limit: int, as_json: bool) -> None:
     """Show the messages in one state, oldest first, without phone numbers and texts."""
-    query = {"state": state, "limit": limit}
-    items = call("notification", "GET", "/operations/notifications", params=query)["items"]
+    found = items("notification", "/operations/notifications", state=state, limit=limit)
     if as_json:
-        print_json({"items": items})
+        print_json({"items": found})
         return
     shown = ("id", "event_type", "labour_id", "person_name", "attempt", "since", "failure")
-    rows = [{**item, "since": item["in_doubt_at"] or item["created_at"]} for item in items]
+    rows = [{**item, "since": item["in_doubt_at"] or item["created_at"]} for item in found]
     columns = "notification | about | labour | person | attempt | since | last failure"
     print_table(columns, ([row[name] for name in shown] for row in rows), empty=f"no message is {state}")
 

@@ -101,10 +101,9 @@ class EmbeddedRuntime:
                 outcome.result()
 
     def _answers(self) -> bool:
-        try:
+        with suppress(OSError):
             return bool(self.supervisor.states())
-        except OSError:
-            return False
+        return False
 
     def _end_what_is_left(self) -> None:
         """For a supervisor that is gone or hangs. It ends first, so that it restarts nothing, and PostgreSQL last."""
@@ -118,7 +117,7 @@ class EmbeddedRuntime:
         ):
             if group:
                 pids = ", ".join(str(process.pid) for process in group)
-                with self._progress.step(f"end {names} from last time (pid {pids})"):
+                with self._progress.step(f"end {names} of an earlier run (pid {pids})"):
                     _end(group, with_signal)
 
 

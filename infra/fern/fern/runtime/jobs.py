@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from fern.errors import JobFailed
 from fern.settings import PROJECT_ROOT, SERVICES
@@ -28,17 +29,10 @@ def migrate(service: str, url: str) -> None:
 
 def run_job(title: str, command: list[str], environment: dict[str, str]) -> None:
     """Runs the command with these variables added to our own. Raises `JobFailed` with the end of its output."""
+    where: dict[str, Any] = {"cwd": PROJECT_ROOT, "env": {**os.environ, **environment}}
+    output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     try:
-        subprocess.run(
-            command,
-            cwd=PROJECT_ROOT,
-            env={**os.environ, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=TIMEOUT,
-            check=True,
-        )
+        subprocess.run(command, check=True, timeout=TIMEOUT, **where, **output)
     except subprocess.TimeoutExpired as error:
         raise JobFailed(f"{title}: not done after {TIMEOUT:.0f} s.", command=" ".join(command)) from error
     except subprocess.CalledProcessError as error:
