@@ -1,9 +1,6 @@
 """Which process runs which tests, and fixtures for everyone: a real PostgreSQL with fresh databases, and a real bus."""
 
 import asyncio
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -16,8 +13,9 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from e2e.support.tools import served
-from fern.commands.token import make_token
+from fern.runtime.jobs import migrate
 from fern.runtime.postgres import TemporaryServer, ensure_service_databases, temporary_server
+from fern.tokens import make_token
 from labour.app import build as labour_app
 from labour.settings import Settings as LabourSettings
 from messaging.database import create_engine
@@ -26,8 +24,6 @@ from pubsub_emulator import google
 from pubsub_emulator import server as embedded
 
 pytest_plugins = ["e2e.support.quick"]
-
-ROOT = Path(__file__).parent
 
 # Tests that share a running system: one process has them all, in this order. All others go by file.
 SHARING = {
@@ -80,12 +76,6 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryServ
         for service in ("labour", "notification"):
             migrate(service, server.url(service, service))
         yield server
-
-
-def migrate(service: str, url: str, revision: str = "head") -> None:
-    environment = {**os.environ, "FERN_MODE": "local", f"{service.upper()}_DATABASE_URL": url}
-    command = [sys.executable, "-m", "alembic", "-c", f"services/{service}/alembic.ini", "upgrade", revision]
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=120)
 
 
 async def fresh_database(server: TemporaryServer, service: str, template: str | None = None) -> str:

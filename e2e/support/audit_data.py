@@ -14,8 +14,7 @@ from uuid import UUID
 import asyncpg
 import httpx
 
-from fern.audit.account import Account
-from fern.audit.auditor import audit
+from fern.audit.auditor import AuditReport, audit
 from fern.dead_letters import DeadLetter
 from sms_sandbox import Address, running
 from sms_sandbox.message import Message as Text
@@ -135,7 +134,7 @@ class System:
         status_events = [made(what, n) for what in (SENT_TO_GRACE, SENT_TO_ALAN, GRACE_HAS_IT, ALAN_HAS_IT)]
         await self.labour.execute("DELETE FROM processed_event WHERE event_id = ANY($1)", status_events)
 
-    async def audit(self, dead_letters: AsyncIterator[DeadLetter] | None = None, overdue: float = 60) -> Account:
+    async def audit(self, dead_letters: AsyncIterator[DeadLetter] | None = None, overdue: float = 60) -> AuditReport:
         return await audit(self.urls, sandbox=self.sms.url, dead_letters=dead_letters, overdue_seconds=overdue)
 
     async def send(self, phone: str, body: str) -> None:

@@ -24,9 +24,9 @@ import httpx
 
 from e2e.support.ports import free_port_base
 from fern.audit.auditor import Finding, audit
-from fern.commands.token import make_token
 from fern.runtime.processes import Process, processes
 from fern.settings import OPERATIONS_TOKEN, PORTS, PROJECT_ID, PROJECT_ROOT, Settings
+from fern.tokens import make_token
 from fern.topology import Declared, apply
 
 TAKEN = ("subscriber.added", "subscriber.removed", "labour.begun", "labour.announced", "labour.completed")

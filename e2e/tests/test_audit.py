@@ -25,7 +25,7 @@ from e2e.support.audit_data import (
     made,
 )
 from fern.audit import auditor, reconciliation
-from fern.audit.auditor import audit_command
+from fern.commands.audit import audit as audit_command
 from fern.dead_letters import DeadLetter
 from messaging.bus import Message
 

@@ -22,11 +22,11 @@ from rich.console import Console as Terminal
 
 from e2e.support.ports import free_port_base
 from e2e.tests.conftest import Fern
-from fern.commands.operate import processes_now
 from fern.console.server import create_app
 from fern.console.watch import Board, Watch, draw_up
+from fern.output import Progress
 from fern.runtime.embedded import EmbeddedRuntime
-from fern.runtime.progress import Progress
+from fern.runtime.system import processes_now
 from fern.settings import PROJECT_ROOT, Settings
 from servicekit.web import serve
 
@@ -145,7 +145,7 @@ def screen(browser: Browser, fern: Fern) -> Iterator[Screen]:
     with open_screen(browser, fern.settings.url("console")) as screen:
         expect(screen.verdict).to_have_class("mark ok")
         yield screen
-        screen.button("Mend everything").click()
+        screen.button("Clear all faults").click()
         eventually(screen, lambda: all(row.health == "healthy" for row in processes_now(fern.settings)))
 
 
@@ -159,7 +159,7 @@ def test_everyone_is_told_once_and_every_stage_shows_it(screen: Screen) -> None:
     screen.press("Start a contraction", "A contraction starts.")
     screen.press("End the contraction", "The contraction is over.")
     screen.press("Announce", "Announced. 2 on the list")
-    screen.press("Complete twice, same key", "Second tap, same key: the same answer, replayed. Nobody is told twice.")
+    screen.press("Complete twice, same key", "Second tap, same key: the same answer, replayed. No one is told twice.")
     expect(screen.said.nth(1)).to_contain_text("First tap: the baby is here!")
 
     expect(screen.page.locator("#told")).to_have_text("labour.completed: 2 of 2 told")
@@ -202,7 +202,7 @@ def test_it_adds_up_whatever_is_broken_on_the_way(screen: Screen, fern: Fern) ->
     eventually(screen, screen.is_balanced)
     assert screen.account()["SMS"] == before["SMS"] + 2
     assert screen.account()["absorbed"] > before["absorbed"]
-    screen.press("Mend everything", "is off")
+    screen.press("Clear all faults", "is off")
     for fault in ("duplicate", "reply-lost"):
         expect(screen.page.get_by_role("switch", name=fault, exact=True)).not_to_be_checked()
     expect(screen.verdict).to_have_text("✓ all is well")

@@ -14,8 +14,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from e2e.support.world import World
-from fern.commands.token import make_token
 from fern.settings import OPERATIONS_TOKEN
+from fern.tokens import make_token
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES = 15  # for each operation

@@ -163,7 +163,7 @@ def test_a_replay_brings_what_was_lost_and_nothing_twice_under_load(world: World
 
     assert "labour.completed → notification: 0 already done, 1 would be handled now" in rehearsed
     assert completed_event(world, lost) in rehearsed
-    assert "labour.planned → nobody consumes it: 1 events, no effect" in rehearsed
+    assert "labour.planned → no consumer: 1 events, no effect" in rehearsed
     assert "0 not yet" in replayed
     for labour in (lost, told):
         world.until_everyone_is_told(labour, COMPLETE)

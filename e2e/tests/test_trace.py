@@ -11,8 +11,8 @@ import pytest
 
 from e2e.support.world import COMPLETE, Labour, World
 from fern.audit.auditor import Finding, audit
-from fern.commands.trace import Journey, journey
 from fern.errors import FernError
+from fern.trace import Journey, journey
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +64,13 @@ def test_an_event_is_followed_from_the_request_to_the_phones_and_back(world: Wor
     assert event.steps[0].after_ms == 0
 
 
-def test_a_status_event_leads_back_to_the_event_it_is_about(world: World, labour: Labour) -> None:
+def test_news_leads_back_to_the_event_it_is_about(world: World, labour: Labour) -> None:
     event = completed(world, labour)
     sent = next(step.facts["event"] for step in event.steps if step.hop == "notification.sent")
 
     back = {step.hop: step.facts for step in journey(world.settings, sent).steps}
 
-    assert back["is about"] == {"event": event.id}
+    assert back["caused by"] == {"event": event.id}
     assert back["claimed"]["by"] == "labour"
 
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from e2e.tests.conftest import Fern
-from fern.commands.operate import processes_now
+from fern.runtime.system import processes_now
 from fern.settings import DEFAULT_PORT_BASE, PROJECT_ROOT
 
 FOLDER = PROJECT_ROOT / "docs" / "tutorial"

@@ -30,10 +30,10 @@ from e2e.experiments.chaos.fault_injector import Storm, a_private_world
 from e2e.experiments.chaos.load_generator import Notebook, write
 from e2e.experiments.chaos.schedule import LEFT_OUT, Action, schedule
 from e2e.support.world import TAKEN, World
-from fern.commands.trace import journey
 from fern.errors import FernError, NotClean
+from fern.output import make_console
 from fern.runtime.postgres import TemporaryServer
-from fern.runtime.progress import make_console
+from fern.trace import journey
 from messaging.database import is_transient
 from servicekit.logs import configure
 

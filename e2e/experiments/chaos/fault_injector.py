@@ -22,9 +22,9 @@ from uuid_utils.compat import uuid7
 
 from e2e.experiments.chaos.schedule import LEASE, QUARANTINE, TIMEOUT, Action, Kind
 from e2e.support.world import World, a_world
-from fern.commands.fault import TARGETS
-from fern.runtime.postgres import SERVICES, TemporaryServer, ensure_service_databases, temporary_server
-from fern.settings import PROJECT_ID, PROJECT_ROOT
+from fern.client import APIS
+from fern.runtime.postgres import TemporaryServer, ensure_service_databases, temporary_server
+from fern.settings import PROJECT_ID, PROJECT_ROOT, SERVICES
 from messaging.bus import Outgoing
 from messaging.database import connect_raw, is_transient
 from messaging.envelope import attributes
@@ -169,7 +169,7 @@ class Storm:
     async def _break(self, action: Action) -> bool:
         """Whoever is to have the fault may be dead or frozen: then it gets it late, or not at all. It is always cleared."""
         end = _now() + action.seconds
-        url = f"{self._world.settings.url(TARGETS[action.kind])}/faults/{action.target}"
+        url = f"{self._world.settings.url(APIS[action.kind])}/faults/{action.target}"
         switched_on = False
         while not switched_on and _now() < end:
             switched_on = await self._call("PUT", url, action.how)

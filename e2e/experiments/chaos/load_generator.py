@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import httpx
 
-from fern.commands.token import make_token
+from fern.tokens import make_token
 
 CALL_SECONDS = 3.0  # until a client takes no answer for none
 PATIENCE = 240.0  # seconds until a command that nobody answers is a failure of the run

@@ -26,16 +26,17 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import text
 
-from conftest import fresh_database, migrate
+from conftest import fresh_database
 from contracts.events import LabourCompleted, SubscriberAdded
 from e2e.experiments.museum.exhibits import EXHIBITS, PROMISES, Exhibit
 from e2e.experiments.museum.stage import Finding, Stage
 from e2e.support.events import TOPICS
 from e2e.support.tools import apply_topology
 from fern.errors import FernError
-from fern.runtime.postgres import SERVICES, TemporaryServer, ensure_service_databases, temporary_server
-from fern.runtime.progress import Progress, make_console
-from fern.settings import PROJECT_ROOT
+from fern.output import Progress, make_console
+from fern.runtime.jobs import migrate
+from fern.runtime.postgres import TemporaryServer, ensure_service_databases, temporary_server
+from fern.settings import PROJECT_ROOT, SERVICES
 from messaging.database import create_engine
 from messaging.pubsub import PubSub
 from pubsub_emulator.server import Running, running

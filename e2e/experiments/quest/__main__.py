@@ -18,16 +18,16 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from conftest import migrate
 from e2e.experiments.quest.pipelines import DESIGNS
 from e2e.experiments.quest.race import Fate, race
 from e2e.experiments.quest.report import Report, schedule, section, shown, svg
 from e2e.experiments.quest.schedule import MISFORTUNES, RATE
 from e2e.experiments.quest.sms import main as sms
 from fern.errors import FernError
-from fern.runtime.postgres import SERVICES, ensure_service_databases, temporary_server
-from fern.runtime.progress import make_console
-from fern.settings import PROJECT_ROOT
+from fern.output import make_console
+from fern.runtime.jobs import migrate
+from fern.runtime.postgres import ensure_service_databases, temporary_server
+from fern.settings import PROJECT_ROOT, SERVICES
 from servicekit.logs import configure
 
 LABOURS, SEED = 100, 1

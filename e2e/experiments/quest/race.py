@@ -37,7 +37,8 @@ from e2e.experiments.quest.schedule import (
 )
 from e2e.experiments.quest.sms import ignore_crashes
 from fern.errors import FernError
-from fern.runtime.postgres import SERVICES, TemporaryServer
+from fern.runtime.postgres import TemporaryServer
+from fern.settings import SERVICES
 from labour.domain.errors import LabourAlreadyCompleted
 from labour.domain.labour import Labour
 from messaging.bus import Message

@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 from uuid_utils.compat import uuid7
 
-from conftest import migrate
 from e2e.experiments.quest.designs import CREATE_CLAIMS, DESIGNS, Design, LedgerAndAsking
 from e2e.experiments.quest.misfortune import FAULTS, QUARANTINE, RATE, Crash, Fault, Misfortune, Wire
+from fern.output import make_console
+from fern.runtime.jobs import migrate
 from fern.runtime.postgres import ensure_service_databases, temporary_server
-from fern.runtime.progress import make_console
 from messaging.database import connect_raw, create_engine
 from notification.domain import wording
 from notification.domain.notification import Notification

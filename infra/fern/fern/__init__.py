@@ -1,1 +1,1 @@
-"""Everything a service must not know: local servers, stand-ins, and the `fern` command that runs them."""
+"""The `fern` command and what it runs on this machine. The services import nothing of it."""

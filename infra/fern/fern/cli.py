@@ -1,43 +1,33 @@
-"""The `fern` command: one table of sub-commands, each loaded when it is used, so that `fern --help` stays quick."""
+"""The `fern` command. `fern NAME` is the command `NAME` of the module `fern.commands.NAME`, imported when it is used."""
 
 from importlib import import_module
 
 import click
 
-# name: (module:attribute, one line for --help)
-COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("fern.commands.up:up", "Start everything and wait until it is healthy."),
-    "demo": ("fern.commands.demo:demo", "Play one labour and watch every hop to the phones."),
-    "status": ("fern.commands.operate:status", "Show every process: state, pid, uptime, restarts, health."),
-    "logs": ("fern.commands.operate:logs", "Show the logs of one process, or of all."),
-    "down": ("fern.commands.operate:down", "Stop everything, gracefully; data stays."),
-    "reset": ("fern.commands.operate:reset", "Stop everything and delete all data and logs."),
-    "doctor": ("fern.commands.doctor:doctor", "Look for what would keep the system from starting."),
-    "kill": ("fern.commands.operate:kill", "Kill a process the hard way, to see the system survive it."),
-    "token": ("fern.commands.token:token", "Say who you are: a bearer token for the Labour API."),
-    "audit": (
-        "fern.audit.auditor:audit_command",
-        "Account for every event: committed = published = claimed = effects = SMS.",
-    ),
-    "trace": ("fern.commands.trace:trace", "The whole journey of one event or labour, from the request to the SMS."),
-    "outbox": ("fern.commands.outbox:outbox", "Events that wait or are parked: list, retry, discard."),
-    "dlq": ("fern.commands.dlq:dlq", "Messages that could not be handled: list, show, redrive, discard."),
-    "replay": (
-        "fern.commands.replay:replay",
-        "Publish events again, by time, labour or type; first see what would happen.",
-    ),
-    "retention": ("fern.commands.replay:retention", "Forget what is older than anyone may replay, in small steps."),
-    "fault": ("fern.commands.fault:fault", "Break the bus or the SMS sandbox on purpose, and mend them."),
-    "topology": ("fern.topology:topology", "Topics and subscriptions: apply or show."),
-    "pubsub": ("pubsub_emulator.command:pubsub", "The Pub/Sub emulator: durable, and breakable on purpose."),
-    "sms": ("fern.commands.sms:sms", "The SMS sandbox that shows the phones; and messages in doubt: list, resolve."),
-    "console": ("fern.console.server:console", "The page that shows and breaks everything."),
-    "chaos": (
-        "fern.commands.experiments:chaos",
-        "Break everything under load, from a seed, and account for every message.",
-    ),
-    "museum": ("fern.commands.experiments:museum", "Put historical mistakes back in, one by one, and see each caught."),
-    "quest": ("fern.commands.experiments:quest", "Other designs and ours, side by side, against the same faults."),
+COMMANDS = {
+    "up": "Start everything and wait until it is healthy.",
+    "demo": "Play one labour and watch every hop to the phones.",
+    "status": "Show every process: state, pid, uptime, restarts, health.",
+    "logs": "Show the logs of one process, or of all.",
+    "down": "Stop everything gracefully. The data is kept.",
+    "reset": "Stop everything and delete all data and logs.",
+    "doctor": "Look for problems that would keep the system from starting.",
+    "kill": "Kill a process with SIGKILL. Its supervisor starts it again.",
+    "token": "Print an access token for the Labour API, for any user name.",
+    "audit": "Account for every event: committed = published = claimed = effects = SMS.",
+    "trace": "Show every hop of an event, from the request to the SMS; or the events of a labour.",
+    "outbox": "Events that wait or are parked: list, retry, discard.",
+    "dlq": "Messages that a consumer could not handle: list, show, redrive, discard.",
+    "replay": "Publish events again, by time, labour or type, after showing the effect.",
+    "retention": "Delete claims and published events that are too old to be replayed.",
+    "fault": "Inject faults into the bus or the SMS sandbox, and clear them.",
+    "topology": "Topics and subscriptions: apply or show.",
+    "pubsub": "The durable Pub/Sub emulator: serve, or compare with Google's.",
+    "sms": "The SMS sandbox that shows the phones; and messages in doubt: list, resolve.",
+    "console": "The web page that drives a labour, shows every stage live, and injects faults.",
+    "chaos": "Break everything under load, from a seed, and account for every message.",
+    "museum": "Put historical mistakes back in, one by one, and show that each is detected.",
+    "quest": "Run other designs and ours, side by side, against the same faults.",
 }
 
 
@@ -48,14 +38,13 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, attribute = COMMANDS[cmd_name][0].split(":")
-        command = getattr(import_module(module), attribute)
+        command = getattr(import_module(f"fern.commands.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)  # noqa: S101
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,49 +1,127 @@
-"""Calls to the services' operations routes, with errors that a person can act on, and progress where it takes long."""
+"""Every HTTP request of the `fern` command: to the two services, to the bus and to the SMS sandbox.
 
+`call` serves the commands, `AsyncClient` the console and the audit. Both raise `NotRunning` if an API does not answer, and
+`RequestRefused` if it answers with an error. Before that they repeat the request for `patience` seconds, where it is safe:
+
+- after 503 (overload, or no database), every request of the operator: all these routes may be called twice;
+- after 503, another server error, a lost connection (only while the local system is up), or 409 with Retry-After (an earlier
+  attempt is still being processed): a GET, and a request with an idempotency key.
+"""
+
+import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import httpx
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fern.errors import FernError, NotRunning
-from fern.settings import OPERATIONS_TOKEN, Settings
+from fern.settings import OPERATIONS_TOKEN, SERVICES, Settings
+from fern.tokens import make_token
 
-APIS = {"labour": "labour-api", "notification": "notification-api"}
-TRIES = 5
+APIS = {"labour": "labour-api", "notification": "notification-api", "bus": "pubsub-http", "sms": "sms-sandbox"}
+FAULT_TARGETS = ("bus", "sms")  # the APIs that have /faults
+PATIENCE_SECONDS = 5.0
+PAUSE_SECONDS = 0.25  # between two attempts
+PROBE_SECONDS = 2.0
+CLAIMS_AT_ONCE = 100  # event ids in one query
 
 
-def call(api: str, method: str, path: str, *, settings: Settings | None = None, **arguments: Any) -> Any:
-    """The answer's JSON. `api` is `labour-api` or `notification-api`, of the local system unless other settings are given; one
-    that is busy just now is asked again.
+class RequestRefused(FernError):
+    """An API answered with an error. `problem` is its problem details (RFC 9457), or {} if it sent none."""
+
+    def __init__(self, api: str, response: httpx.Response) -> None:
+        is_json = "json" in response.headers.get("content-type", "")
+        self.status, self.problem = response.status_code, response.json() if is_json else {}
+        request = f"{response.request.method} {response.request.url.path}"
+        what = self.problem.get("detail") or f"{api} answered {request} with {self.status}."
+        super().__init__(what, command="fern status" if response.is_server_error else None)
+
+
+class _Call:
+    """One request, and what follows from each outcome of sending it.
+
+    api       a name in `APIS`, or a base URL
+    user      sends the request in this user's name; without, a service gets it in the operator's
+    key       the idempotency key
     """
-    headers = {"Authorization": f"Bearer {OPERATIONS_TOKEN}"}
-    url = (settings or Settings.load()).url(api) + path
-    for attempt in range(1, TRIES + 1):
+
+    def __init__(
+        self,
+        settings: Settings,
+        api: str,
+        method: str,
+        path: str,
+        *,
+        user: str | None = None,
+        key: str | None = None,
+        patience: float = 0.0,
+        **arguments: Any,
+    ) -> None:
+        self._settings, self._api, self._patience = settings, APIS.get(api, api), patience
+        self._began, self._is_safe, self._is_operator = (
+            time.monotonic(),
+            method == "GET" or key is not None,
+            user is None,
+        )
+        headers = {"Idempotency-Key": key} if key else {}
+        if user or api in SERVICES:
+            headers["Authorization"] = f"Bearer {make_token(user) if user else OPERATIONS_TOKEN}"
+        url = (settings.url(self._api) if api in APIS else api) + path
+        self.request = {"method": method, "url": url, "headers": headers, **arguments}
+
+    def response(self, outcome: httpx.Response | httpx.TransportError) -> httpx.Response | None:
+        """The response to hand out; None if the request should be sent again."""
+        in_time = time.monotonic() < self._began + self._patience
+        if isinstance(outcome, httpx.TransportError):
+            if in_time and self._is_safe and self._settings.mode:
+                return None
+            raise NotRunning(
+                f"{self._api} does not answer.",
+                details=f"{self.request['method']} {self.request['url']}: {str(outcome) or type(outcome).__name__}",
+                command="fern status" if self._settings.mode else "fern up",
+            ) from None
+        if not outcome.is_error:
+            return outcome
+        may_pass = outcome.is_server_error or (outcome.status_code == 409 and "retry-after" in outcome.headers)
+        is_busy = outcome.status_code == 503 and self._is_operator
+        if in_time and (is_busy or (self._is_safe and may_pass)):
+            return None
+        raise RequestRefused(self._api, outcome)
+
+
+def call(api: str, method: str, path: str, *, settings: Settings | None = None, **options: Any) -> Any:
+    """The JSON of the answer. `options` are those of `_Call`, and httpx's `json` and `params`."""
+    one = _Call(settings or Settings.load(), api, method, path, **{"patience": PATIENCE_SECONDS, **options})
+    while True:
         try:
-            answer = _client().request(method, url, headers=headers, **arguments)
+            response = one.response(_client().request(**one.request))
         except httpx.TransportError as error:
-            raise NotRunning(f"{api} does not answer: {error}", command="fern up") from None
-        if answer.status_code != 503 or attempt == TRIES:
-            break
-        time.sleep(1)
-    if answer.is_error:
-        raise Refused(api, answer)
-    return answer.json()
+            response = one.response(error)
+        if response is not None:
+            return response.json() if response.content else {}
+        time.sleep(PAUSE_SECONDS)
 
 
-@cache
-def _client() -> httpx.Client:
-    """One for all calls: making one costs more than many of them."""
-    return httpx.Client(timeout=20, trust_env=False)
+def items(
+    api: str, path: str, *, settings: Settings | None = None, patience: float = PATIENCE_SECONDS, **query: Any
+) -> list[dict[str, Any]]:
+    """The items of a listing."""
+    found: list[dict[str, Any]] = call(api, "GET", path, params=query, settings=settings, patience=patience)["items"]
+    return found
+
+
+def claims(service: str, event_ids: Sequence[str], settings: Settings | None = None) -> list[dict[str, Any]]:
+    """The claims that the service has on these events."""
+    parts = [event_ids[start : start + CLAIMS_AT_ONCE] for start in range(0, len(event_ids), CLAIMS_AT_ONCE)]
+    path = "/operations/claims"
+    return [claim for part in parts for claim in items(service, path, event_id=part, settings=settings)]
 
 
 def in_batches(api: str, path: str, selection: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
-    """Calls a route that handles one batch a call, until nothing is left."""
+    """Calls a route that handles one batch per call, until nothing is left."""
     after: int | None = 0
     while after is not None:
         batch = call(api, "POST", path, json={**selection, "after": after})
@@ -51,19 +129,53 @@ def in_batches(api: str, path: str, selection: dict[str, Any]) -> Iterator[list[
         after = batch["next"]
 
 
-@contextmanager
-def counting(title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Shows how much is done, on standard error, in a terminal only: what a command says at the end is the same everywhere."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda count: progress.advance(task, count)
+def probe(url: str) -> str | None:
+    """What is wrong with the answer to a GET of this URL, in a few words; None if nothing is. Takes 2 s at most."""
+    try:
+        response = _client().get(url, timeout=PROBE_SECONDS)
+    except httpx.HTTPError as error:
+        return f"no answer ({type(error).__name__})"
+    return None if response.is_success else f"answers {response.status_code}"
 
 
-class Refused(FernError):
-    def __init__(self, api: str, answer: httpx.Response) -> None:
-        is_problem = answer.headers.get("content-type", "").startswith("application/problem+json")
-        problem = answer.json() if is_problem else {"detail": f"{api} answered with {answer.status_code}."}
-        super().__init__(problem["detail"])
-        self.status, self.problem = answer.status_code, problem
+@cache
+def _client() -> httpx.Client:
+    """One for all calls: creating a client takes longer than many requests."""
+    return httpx.Client(timeout=20, trust_env=False)
+
+
+class AsyncClient:
+    """The same for an event loop. `timeout` is in seconds, for one attempt; requests are repeated only if asked for."""
+
+    def __init__(self, settings: Settings, timeout: float) -> None:
+        self._settings, self._timeout = settings, timeout
+        self._http = httpx.AsyncClient(timeout=timeout, trust_env=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def send(self, api: str, method: str, path: str, **options: Any) -> httpx.Response:
+        """Returns no response that is an error. `options` as for `call`."""
+        one = _Call(self._settings, api, method, path, **options)
+        while True:
+            try:
+                response = one.response(await self._http.request(**one.request))
+            except httpx.TransportError as error:
+                response = one.response(error)
+            if response is not None:
+                return response
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def get(self, api: str, path: str, user: str | None = None, **query: Any) -> Any:
+        return (await self.send(api, "GET", path, user=user, params=query)).json()
+
+    async def lines(self, api: str, path: str) -> AsyncIterator[str]:
+        """The lines of a stream as they arrive. Ends with the connection, or at once if there is none."""
+        timeout = httpx.Timeout(self._timeout, read=None)
+        with suppress(httpx.TransportError):
+            async with self._http.stream("GET", self._settings.url(APIS[api]) + path, timeout=timeout) as stream:
+                async for line in stream.aiter_lines():
+                    yield line

@@ -1,7 +1,7 @@
-"""Dead letters: messages that no consumer could handle wait on the bus, in the subscription `<topic>.dlq`, for a person.
+"""Dead letters: messages that a consumer could not handle. They stay in the subscription `<topic>.dlq` until a person decides.
 
-To look is to pull and not to ack. What was seen stays leased, so that it is seen once, until the look is over; then it is given
-back. While one look holds the messages, another sees none of them.
+`Look` pulls them without acking. It extends their leases, so that it sees each message once, and gives them back when it ends.
+While one look holds the messages, another sees none of them.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Self
 
 from fern.errors import NotRunning
@@ -24,13 +23,13 @@ SUFFIX = ".dlq"
 BY_US = "dead-letter-"
 BY_THE_BUS = "CloudPubSubDeadLetterSource"
 LEASE_SECONDS = 10
-WAIT_SECONDS = 1.5  # without a message, after which a subscription is taken for empty
+WAIT_SECONDS = 1.5  # without a message, after which a subscription counts as empty
 MOST = 10_000  # messages held by one look
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """`reason` is what the consumer said, or `deliveries-exhausted` if the bus itself gave up."""
+    """`reason` is the consumer's, or `deliveries-exhausted` if the bus itself dead-lettered the message."""
 
     message: Message
     topic: str
@@ -41,15 +40,15 @@ class DeadLetter:
 
     @classmethod
     def of(cls, message: Message) -> "DeadLetter":
-        said: Mapping[str, str] = message.attributes
-        by_the_bus = said.get(f"{BY_THE_BUS}Subscription", "")
+        attributes: Mapping[str, str] = message.attributes
+        by_the_bus = attributes.get(f"{BY_THE_BUS}Subscription", "")
         return cls(
             message,
             topic=message.subscription.removesuffix(SUFFIX),
-            consumer=said.get(f"{BY_US}consumer") or by_the_bus.partition(".")[0],
-            reason=said.get(f"{BY_US}reason") or ("deliveries-exhausted" if by_the_bus else "unknown"),
-            event_id=said.get("ce-id", ""),
-            type=said.get("ce-type", ""),
+            consumer=attributes.get(f"{BY_US}consumer") or by_the_bus.partition(".")[0],
+            reason=attributes.get(f"{BY_US}reason") or ("deliveries-exhausted" if by_the_bus else "unknown"),
+            event_id=attributes.get("ce-id", ""),
+            type=attributes.get("ce-type", ""),
         )
 
     @property
@@ -58,7 +57,7 @@ class DeadLetter:
 
     @property
     def original(self) -> dict[str, str]:
-        """Its attributes before it died."""
+        """Its attributes before it was dead-lettered."""
         return {
             name: value
             for name, value in self.message.attributes.items()
@@ -67,17 +66,11 @@ class DeadLetter:
 
 
 class Look:
-    """A look at dead letters, as a context: when it ends, what was not acked is given back at once.
+    """A context manager. On exit, every message that was not acked is given back at once."""
 
-    topics   whose dead letters; all that are declared, if none are named
-    wait     seconds without a message after which a subscription is taken for empty (1.5)
-    most     messages held at the same time (10,000); there may be more
-    """
-
-    def __init__(
-        self, bus: PubSub, topics: Iterable[str] = (), *, wait: float = WAIT_SECONDS, most: int = MOST
-    ) -> None:
-        self._bus, self._wait, self._most = bus, wait, most
+    def __init__(self, bus: PubSub, topics: Iterable[str] = ()) -> None:
+        """Of these topics; of all that are declared, if there are none."""
+        self._bus = bus
         declared = (topic.removesuffix(SUFFIX) for topic in Declared.load().topics if topic.endswith(SUFFIX))
         self._subscriptions = [topic + SUFFIX for topic in topics or declared]
         self._held: dict[str, dict[str, DeadLetter]] = {name: {} for name in self._subscriptions}  # by ack id
@@ -86,19 +79,17 @@ class Look:
         self._extending = asyncio.create_task(self._extend_leases(), name="leases")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._extending.cancel()
         await asyncio.gather(self._extending, return_exceptions=True)
         await self.hold(0)
 
     @property
     def is_full(self) -> bool:
-        return sum(len(held) for held in self._held.values()) >= self._most
+        return sum(len(held) for held in self._held.values()) >= MOST
 
     async def batches(self) -> AsyncIterator[list[DeadLetter]]:
-        """As they come, until every subscription answers empty or the look is full."""
+        """As they arrive, until every subscription is empty or the look is full."""
         pending = list(self._subscriptions)
         while pending and not self.is_full:
             answers = await asyncio.gather(*(self._pull(name) for name in pending))
@@ -107,7 +98,7 @@ class Look:
                 yield letters
 
     async def _pull(self, subscription: str) -> list[DeadLetter]:
-        letters = [DeadLetter.of(message) for message in await self._bus.pull(subscription, 500, wait=self._wait)]
+        letters = [DeadLetter.of(message) for message in await self._bus.pull(subscription, 500, wait=WAIT_SECONDS)]
         self._held[subscription] |= {letter.message.ack_id: letter for letter in letters}
         return letters
 
@@ -123,15 +114,15 @@ class Look:
             await self.hold(LEASE_SECONDS)
 
     async def hold(self, seconds: int) -> None:
-        """What was seen stays ours for so long, even if our loop does not turn meanwhile."""
+        """Lease all messages seen so far for so long; 0 gives them back."""
         for subscription, held in self._held.items():
             if held:
-                with contextlib.suppress(BusUnavailable):  # then the leases run out by themselves
+                with contextlib.suppress(BusUnavailable):  # then the leases expire by themselves
                     await self._bus.modify_deadline(subscription, list(held), seconds)
 
 
 async def dead_letters(bus: PubSub, topics: Iterable[str] = ()) -> AsyncIterator[DeadLetter]:
-    """Every dead letter there is, up to `MOST`, held while you look. An event that died twice comes twice."""
+    """Every dead letter, up to `MOST`, held until the iteration ends. An event that was dead-lettered twice comes twice."""
     async with Look(bus, topics) as look:
         async for batch in look.batches():
             for letter in batch:
@@ -140,16 +131,14 @@ async def dead_letters(bus: PubSub, topics: Iterable[str] = ()) -> AsyncIterator
 
 @contextlib.asynccontextmanager
 async def open_bus() -> AsyncIterator[PubSub]:
-    """The bus of this machine's system; with PUBSUB_PROJECT_ID, that of a project."""
+    """The bus of the local system, or of the project PUBSUB_PROJECT_ID. Raises `NotRunning`."""
     project = os.environ.get("PUBSUB_PROJECT_ID", PROJECT_ID)
-    if project == PROJECT_ID:
-        os.environ.setdefault("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{Settings.load().port('pubsub')}")
+    Settings.load().use_local_bus(project)
     bus = PubSub(project)
     try:
         yield bus
     except BusUnavailable as error:
-        missing = str(error).startswith("NOT_FOUND")
-        command = "fern topology apply" if missing else "fern status"
-        raise NotRunning(f"the bus does not let us look: {error}", command=command) from None
+        command = "fern topology apply" if str(error).startswith("NOT_FOUND") else "fern status"
+        raise NotRunning(f"the dead letters cannot be read: {error}", command=command) from None
     finally:
         await bus.close()

@@ -1,18 +1,18 @@
-"""What can go wrong on this machine: one message (what, who, a command to copy) and one exit code each.
+"""What can go wrong on this machine. Each error has a message, a command to copy, and its own exit code.
 
-FernError                    1  anything below, and a demo whose texts do not add up
-├── PortTaken               10  another program listens where one of ours should
+FernError                    1  any other failure, such as a demo with a missing or a second text
+├── PortTaken               10  another program listens on a port of ours
 ├── DockerSilent            11  the Docker engine accepts connections but does not answer
 ├── PythonUnsupported       12  too old or too new (`make` checks this too, before it makes .venv)
 ├── DiskFull                13
-├── StaleProcess            14  processes from last time run on without their supervisor
+├── StaleProcess            14  processes of an earlier run are left without their supervisor
 ├── NeverHealthy            15  a process started but did not become healthy in time
-├── DockerMissing           16  Docker was asked for, and there is none
-├── PostgresUnusable        17  the embedded server cannot be used: no binaries, a foreign data directory, a refusal
+├── DockerMissing           16  Docker was asked for, and no engine is running
+├── PostgresUnusable        17  the embedded server cannot be used: no binaries, data of another version, no connection
 ├── JobFailed               18  a migration, the topology or a compose command failed
 ├── NotRunning              19  the command needs a running system
-├── NotClean                20  an account of events, effects and texts does not add up
-└── NotCaught               21  a mistake of the museum went unnoticed
+├── NotClean                20  an audit found lost, duplicated, misordered, unexplained or stuck events or texts
+└── NotCaught               21  the tests did not detect a mistake of the museum
 """
 
 import os
@@ -28,7 +28,7 @@ class FernError(click.ClickException):
     exit_code = 1
 
     def __init__(self, what: str, *, command: str | None = None, details: str = "") -> None:
-        """`details` are lines to read below the message, such as the end of a log."""
+        """`details` are printed below the message, such as the end of a log."""
         super().__init__(what)
         self.command = _copyable(command) if command else None
         self.details = details
@@ -42,7 +42,7 @@ class FernError(click.ClickException):
 
 
 def _copyable(command: str) -> str:
-    """`fern` is in the virtual environment, which need not be activated."""
+    """With the path of `fern`, if the virtual environment is not activated."""
     if command.startswith("fern ") and shutil.which("fern") is None:
         return os.path.relpath(Path(sys.executable).with_name("fern")) + command.removeprefix("fern")
     return command

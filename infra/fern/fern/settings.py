@@ -1,6 +1,6 @@
-"""Where everything is on this machine, from two variables of the environment:
+"""Where everything is on this machine, from two environment variables:
 
-FERN_PORT_BASE  first of ten consecutive ports; all of ours are this plus an offset (default 8400)
+FERN_PORT_BASE  the first of ten consecutive ports (default 8400)
 FERN_HOME       data, logs and sockets of the local run (default: .fern in the project)
 
 A running system remembers its ports in FERN_HOME, so `FERN_PORT_BASE=9400 fern up` is followed by a plain `fern demo`.
@@ -9,6 +9,7 @@ A running system remembers its ports in FERN_HOME, so `FERN_PORT_BASE=9400 fern 
 import json
 import os
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -16,13 +17,12 @@ from pathlib import Path
 from typing import Literal
 
 from fern.errors import FernError
-from fern.runtime.postgres import Address
 
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
 DEFAULT_PORT_BASE = 8400
 PROJECT_ID = "fern-local"
-OPERATIONS_TOKEN = "local-operations"  # noqa: S105 (nothing here leaves this machine)
-TOKEN_SECRET = "local-secret-for-tokens-on-this-machine"  # noqa: S105 (nor does anything signed with this)
+OPERATIONS_TOKEN = "local-operations"  # noqa: S105 (valid on this machine only)
+TOKEN_SECRET = "local-secret-for-tokens-on-this-machine"  # noqa: S105 (valid on this machine only)
 PORTS = {
     "console": 0,
     "labour-api": 1,
@@ -33,7 +33,24 @@ PORTS = {
     "postgres": 6,
 }
 
+SERVICES = ("labour", "notification")
+MOTHER = "ada"  # the user for whom `fern up` plans a first labour, and whose newest labour the console shows
+
 Mode = Literal["embedded", "docker"]
+
+
+class Address:
+    """Of a PostgreSQL server. A role's password is its name."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+
+    def dsn(self, database: str = "postgres", role: str = "postgres") -> str:
+        return f"postgresql://{role}:{role}@{self.host}:{self.port}/{database}"
+
+    def url(self, database: str, role: str) -> str:
+        """The same for SQLAlchemy."""
+        return self.dsn(database, role).replace("postgresql:", "postgresql+asyncpg:")
 
 
 @dataclass(frozen=True)
@@ -54,16 +71,21 @@ class Settings:
 
     @property
     def mode(self) -> Mode | None:
-        """How the system that was brought up last runs; None after `fern down`."""
+        """How the system runs; None if it is down."""
         mode = _remembered(self.home).get("mode")
         return mode if mode in ("embedded", "docker") else None
 
     def remember(self, mode: Mode) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
-        self._running_file.write_text(json.dumps({"mode": mode, "port_base": self.port_base}))
+        _running_file(self.home).write_text(json.dumps({"mode": mode, "port_base": self.port_base}))
 
     def forget(self) -> None:
-        self._running_file.unlink(missing_ok=True)
+        _running_file(self.home).unlink(missing_ok=True)
+
+    def use_local_bus(self, project: str) -> None:
+        """Point Google's client at the emulator, unless this is another project or the environment has another address."""
+        if project == PROJECT_ID:
+            os.environ.setdefault("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{self.port('pubsub')}")
 
     def port(self, name: str) -> int:
         return self.port_base + PORTS[name]
@@ -80,10 +102,6 @@ class Settings:
         return self.home / "postgres"
 
     @property
-    def _running_file(self) -> Path:
-        return self.home / "running.json"
-
-    @property
     def logs(self) -> Path:
         return self.home / "logs"
 
@@ -95,14 +113,14 @@ class Settings:
 
     @cached_property
     def supervisor_socket(self) -> Path:
-        """Beside the data where the path fits; unix sockets take about 100 characters."""
+        """In `home`, unless that makes it longer than the 100 or so characters of a unix socket's path."""
         beside = self.home / "supervisor.sock"
-        if len(os.fsencode(beside)) <= 90:  # the socket is made under a longer, temporary name first
+        if len(os.fsencode(beside)) <= 90:  # supervisord creates the socket under a longer, temporary name
             return beside
         return Path(tempfile.gettempdir()) / f"fern-{sha256(os.fsencode(self.home)).hexdigest()[:12]}.sock"
 
     def environment(self) -> dict[str, str]:
-        """What the services and the one-shot jobs read; docker-compose.yml sets the same names."""
+        """The variables of the services and the one-shot jobs. docker-compose.yml sets the same names."""
         return {
             "FERN_MODE": "local",
             "FERN_HOME": str(self.home),
@@ -126,9 +144,12 @@ class Settings:
         }
 
 
+def _running_file(home: Path) -> Path:
+    return home / "running.json"
+
+
 def _remembered(home: Path) -> dict[str, object]:
-    try:
-        remembered = json.loads((home / "running.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return remembered if isinstance(remembered, dict) else {}
+    with suppress(OSError, ValueError):
+        if isinstance(remembered := json.loads(_running_file(home).read_text()), dict):
+            return remembered
+    return {}

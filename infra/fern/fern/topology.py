@@ -1,15 +1,12 @@
-"""`fern topology`: makes the bus look as infra/topology.toml says. It changes what differs and deletes nothing."""
+"""The topics and subscriptions declared in infra/topology.toml, and their application to the bus."""
 
-import json
 import os
 import time
 import tomllib
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 from google.api_core import exceptions
 from google.cloud.pubsub_v1 import PublisherClient, SubscriberClient
 from google.protobuf.duration_pb2 import Duration
@@ -17,12 +14,11 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.pubsub_v1.types import DeadLetterPolicy, ExpirationPolicy, RetryPolicy, Subscription
 
 from fern.errors import FernError
-from fern.settings import PROJECT_ID, Settings
 
 FILE = Path(__file__).resolve().parents[2] / "topology.toml"
 WAIT_SECONDS = 30.0
 DAY = 86400
-MOST_ON_GOOGLES_EMULATOR = 7 * DAY  # of retention; the service and our emulator take 31 days
+MOST_ON_GOOGLES_EMULATOR = 7 * DAY  # of retention; Pub/Sub and our emulator accept 31 days
 _MUTABLE = (
     "ack_deadline_seconds",
     "message_retention_duration",
@@ -56,6 +52,14 @@ class Declared:
             subscriptions |= {f"{consumer}.{topic}": (topic, dead) for consumer in consumers}
         return cls(tuple(topics), subscriptions, content["subscription"])
 
+    def consumers(self) -> dict[str, list[str]]:
+        """The services that take each topic; a topic without any is missing."""
+        consumers: dict[str, list[str]] = {}
+        for name, (topic, dead) in self.subscriptions.items():
+            if dead:
+                consumers.setdefault(topic, []).append(name.removesuffix(f".{topic}"))
+        return consumers
+
 
 @dataclass
 class Applied:
@@ -65,9 +69,10 @@ class Applied:
 
 
 def apply(declared: Declared, project: str) -> Applied:
+    """Create what is missing and update what differs; nothing is deleted. Waits up to 30 s for the bus."""
     applied = Applied()
     with PublisherClient() as publisher, SubscriberClient() as subscriber:
-        _until_the_bus_answers(publisher, project)
+        _wait_for_the_bus(publisher, project)
         for topic in declared.topics:
             try:
                 publisher.create_topic(name=f"projects/{project}/topics/{topic}", timeout=10)
@@ -81,16 +86,16 @@ def apply(declared: Declared, project: str) -> Applied:
 
 def _apply_subscription(subscriber: SubscriberClient, wanted: Subscription, applied: Applied) -> None:
     try:
-        _make_it_so(subscriber, wanted, applied)
+        _create_or_update(subscriber, wanted, applied)
     except exceptions.InvalidArgument:
         kept: Duration = Subscription.pb(wanted).message_retention_duration
         if "PUBSUB_EMULATOR_HOST" not in os.environ or kept.seconds <= MOST_ON_GOOGLES_EMULATOR:
             raise
         kept.seconds = MOST_ON_GOOGLES_EMULATOR
-        _make_it_so(subscriber, wanted, applied)
+        _create_or_update(subscriber, wanted, applied)
 
 
-def _make_it_so(subscriber: SubscriberClient, wanted: Subscription, applied: Applied) -> None:
+def _create_or_update(subscriber: SubscriberClient, wanted: Subscription, applied: Applied) -> None:
     try:
         subscriber.create_subscription(wanted, timeout=10)
         applied.created += 1
@@ -98,7 +103,8 @@ def _make_it_so(subscriber: SubscriberClient, wanted: Subscription, applied: App
     except exceptions.AlreadyExists:
         found = subscriber.get_subscription(subscription=wanted.name, timeout=10)
     if found.topic != wanted.topic:
-        raise FernError(f"subscription {wanted.name} is on {found.topic}, not on {wanted.topic}; delete it first.")
+        what = f"subscription {wanted.name} belongs to {found.topic}, not to {wanted.topic}; delete it first."
+        raise FernError(what, command=f"gcloud pubsub subscriptions delete {wanted.name}")
     differing = [field for field in _MUTABLE if getattr(found, field) != getattr(wanted, field)]
     if differing:
         subscriber.update_subscription({"subscription": wanted, "update_mask": FieldMask(paths=differing)}, timeout=10)
@@ -108,16 +114,14 @@ def _make_it_so(subscriber: SubscriberClient, wanted: Subscription, applied: App
 
 
 def _subscription(declared: Declared, name: str, project: str) -> Subscription:
-    topic, dead = declared.subscriptions[name]
-    options = declared.options
+    (topic, dead), options = declared.subscriptions[name], declared.options
+    days = options["retention_days" if dead else "dead_letter_retention_days"]
     subscription = Subscription(
         name=f"projects/{project}/subscriptions/{name}",
         topic=f"projects/{project}/topics/{topic}",
         ack_deadline_seconds=options["ack_deadline_seconds"],
-        message_retention_duration=Duration(
-            seconds=options["retention_days" if dead else "dead_letter_retention_days"] * DAY
-        ),
-        expiration_policy=ExpirationPolicy(),  # without a time to live: an idle subscription is not forgotten
+        message_retention_duration=Duration(seconds=days * DAY),
+        expiration_policy=ExpirationPolicy(),  # without a time to live: an idle subscription is never deleted
     )
     if dead:
         subscription.enable_exactly_once_delivery = options["exactly_once"]
@@ -136,7 +140,7 @@ def _duration(seconds: float) -> Duration:
     return Duration(seconds=int(seconds), nanos=round(seconds % 1 * 1e9))
 
 
-def _until_the_bus_answers(publisher: PublisherClient, project: str) -> None:
+def _wait_for_the_bus(publisher: PublisherClient, project: str) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
@@ -145,41 +149,6 @@ def _until_the_bus_answers(publisher: PublisherClient, project: str) -> None:
         except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded, exceptions.RetryError) as error:
             if time.monotonic() > deadline:
                 where = os.environ.get("PUBSUB_EMULATOR_HOST", "Google Cloud")
-                raise FernError(f"no Pub/Sub answers at {where}.", command="fern status", details=str(error)) from None
+                what = f"Pub/Sub does not answer at {where}."
+                raise FernError(what, command="fern status", details=str(error)) from None
             time.sleep(0.2)
-
-
-@click.group()
-def topology() -> None:
-    """Topics and subscriptions, declared in infra/topology.toml."""
-
-
-def _project_option(command: Callable[..., None]) -> Callable[..., None]:
-    return click.option("--project", envvar="PUBSUB_PROJECT_ID", default=PROJECT_ID, show_default=True)(command)
-
-
-@topology.command("apply")
-@_project_option
-@click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
-def apply_command(project: str, as_json: bool) -> None:
-    """Create what is missing and update what differs."""
-    if project == PROJECT_ID:
-        os.environ.setdefault("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{Settings.load().port('pubsub')}")
-    applied = apply(Declared.load(), project)
-    if as_json:
-        click.echo(json.dumps(asdict(applied)))
-    else:
-        click.echo(f"{applied.created} created, {applied.updated} updated, {applied.unchanged} as declared")
-
-
-@topology.command("show")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def show_command(as_json: bool) -> None:
-    """What is declared."""
-    declared = Declared.load()
-    if as_json:
-        click.echo(json.dumps(asdict(declared)))
-        return
-    for topic in declared.topics:
-        readers = [name for name, (of, _) in declared.subscriptions.items() if of == topic]
-        click.echo(f"{topic:32} → {', '.join(readers) or '(nobody)'}")

@@ -1,4 +1,4 @@
-"""docker-compose.yml against what the embedded runtime does: the same processes, variables and ports, in containers."""
+"""docker-compose.yml compared with the embedded runtime: the same processes, variables and ports, in containers."""
 
 import asyncio
 import re
@@ -12,22 +12,19 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from fern.runtime import postgres
-from fern.runtime.processes import jobs, processes
+from fern.runtime.jobs import jobs
+from fern.runtime.processes import processes
 from fern.settings import DEFAULT_PORT_BASE, PORTS, PROJECT_ROOT, Settings
 
 COMPOSE: dict[str, Any] = yaml.safe_load((PROJECT_ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 SETTINGS = Settings(DEFAULT_PORT_BASE, Path("/nowhere"))
-# The console runs on the host in either mode: from inside a container it could kill nothing.
+# The console runs on the host in both modes: inside a container it could kill no process.
 PROCESSES = {process.name: process for process in processes(SETTINGS) if process.name != "console"}
 JOBS = {"labour-migrations", "notification-migrations", "topology"}
 OURS = {name for name, service in SERVICES.items() if service["image"].startswith("fernlabour-")}
 DOCKERFILES = {service["build"]["dockerfile"] for service in SERVICES.values() if "build" in service}
-LOCKS = [
-    "services/labour/requirements.lock",
-    "services/notification/requirements.lock",
-    "infra/docker/requirements.lock",
-]
+LOCKS = [f"{folder}/requirements.lock" for folder in ("services/labour", "services/notification", "infra/docker")]
 
 
 def test_every_process_but_the_console_and_every_job_has_a_service_and_nothing_else_has() -> None:
@@ -49,7 +46,7 @@ def test_the_variables_are_those_of_the_embedded_runtime() -> None:
     given = {variable for name in OURS for variable in SERVICES[name].get("environment", {})}
 
     assert given == local.keys() - {"FERN_HOME", "FERN_PORT_BASE"} | {"HEARTBEAT_FILE"}
-    where = ("_HOST", "_URL", "_FILE")  # every place is another in containers
+    where = ("_HOST", "_URL", "_FILE")  # addresses differ in containers
     for name in OURS:
         for variable, value in SERVICES[name].get("environment", {}).items():
             assert variable.endswith(where) or str(value) == local[variable]
@@ -99,11 +96,8 @@ def test_services_wait_for_their_jobs_and_jobs_for_what_they_work_on() -> None:
         if name.endswith(("relay", "consumer")):
             needed.add("topology")
         assert {job for job in JOBS if SERVICES[name]["depends_on"].get(job) == prepared} == needed
-    for job, backing in (
-        ("labour-migrations", "postgres"),
-        ("notification-migrations", "postgres"),
-        ("topology", "pubsub"),
-    ):
+    for job in JOBS:
+        backing = "pubsub" if job == "topology" else "postgres"
         assert SERVICES[job]["depends_on"][backing]["condition"] == "service_healthy"
 
 

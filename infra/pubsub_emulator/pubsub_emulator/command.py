@@ -22,9 +22,6 @@ def main() -> None:
     """A Pub/Sub emulator that is durable and can fail on purpose."""
 
 
-pubsub = main  # its earlier name
-
-
 @main.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(

@@ -13,7 +13,7 @@ from uuid_utils.compat import uuid7
 
 from contracts.events import LabourPlanned
 from e2e.support.tools import served
-from fern.commands.token import make_token
+from fern.tokens import make_token
 from labour.app import build
 from labour.domain.contraction import Contraction
 from labour.domain.labour import Labour

@@ -10,11 +10,12 @@ from httpx import AsyncClient
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
-from conftest import fresh_database, migrate
+from conftest import fresh_database
 from contracts.events import Event, NotificationDelivered, NotificationFailed, NotificationSent
 from contracts.registry import EVENTS, decode
 from e2e.support.crash import crash_at
 from e2e.support.schema import schema_differences
+from fern.runtime.jobs import migrate
 from fern.runtime.postgres import TemporaryServer
 from labour import storage
 from labour.application import commands, told

@@ -1,52 +1,35 @@
-"""`fern audit`: accounts for every event and every text, from the committed row to the phone, while everything runs.
+"""The audit: compares every event and every text, from the committed row to the phone, while everything runs.
 
-What the two services say of the same events is compared in `reconciliation`. Here are the last two hops: every message of the
-ledger against what the Labour service was told of it, and against the texts that the provider really has.
+`reconciliation` compares what the two services recorded about the same events. Here are the last two hops: every message of the
+ledger against the status that the Labour service has of it, and against the texts that the provider has.
 """
 
-import asyncio
-import json
-import os
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
 import asyncpg
-import click
-import httpx
-from rich.console import Console
 
-from fern import dead_letters
-from fern.audit.account import Account, Finding, Kind, Progress, show
-from fern.audit.reconciliation import (
-    CHUNK,
-    Books,
-    check_order,
-    chunks,
-    columns,
-    compare_rosters,
-    reconcile_events,
-)
+from fern.audit.reconciliation import CHUNK, AuditRun, check_order, chunks, columns, compare_rosters, reconcile_events
+from fern.audit.report import AuditReport, Finding, Kind, ShowProgress
+from fern.client import AsyncClient
 from fern.dead_letters import DeadLetter
-from fern.errors import NotClean, NotRunning
-from fern.runtime.postgres import SERVICES
-from fern.runtime.progress import make_console
-from fern.settings import PROJECT_ID, Settings
+from fern.errors import NotRunning
+from fern.settings import Settings
 from fern.topology import Declared
 from messaging.database import is_transient
-from messaging.errors import BusUnavailable
-from messaging.pubsub import PubSub
 from messaging.retention import first_id
 
-__all__ = ["Account", "Finding", "Kind", "audit"]
+__all__ = ["AuditReport", "Finding", "Kind", "audit"]
 
-PAGE = 1000
-OVERDUE = 120.0  # seconds; the bus waits up to 60 before it delivers again
+PAGE = 1000  # texts in one answer of the sandbox
+PAGE_SECONDS = 5.0  # for such an answer
+OVERDUE = 120.0  # seconds; the bus waits up to 60 s before it delivers again
 
 _TOLD = "SELECT notification_id, labour_id, status FROM told WHERE notification_id > $1 AND notification_id <= $2"
 
-# The ledger is read after `told`, so it can only be ahead. `since` is the last step that we know the time of.
+# The ledger is read after `told`, so it can only be ahead. `since` is the time of the last step that has one.
 _TOLD_DIFFERENCES = """
     WITH ledger AS (
         SELECT id, event_id, labour_id, coalesce(delivered_at, sent_at, in_doubt_at, sending_at, created_at) AS since,
@@ -59,7 +42,7 @@ _TOLD_DIFFERENCES = """
     WHERE told.status IS DISTINCT FROM ledger.status
 """
 
-# A status event is created after the message it is about, so older rows of the outbox need not be read.
+# A status event is created after its message, so older rows of the outbox need not be read.
 _STATUS_EVENTS = """
     SELECT payload::jsonb ->> 'notification_id' AS id, topic FROM outbox
     WHERE event_id > $1 AND ordering_key = ANY($2::text[]) AND topic LIKE 'notification.%'
@@ -71,7 +54,7 @@ _UNSETTLED = (
 
 _SENT = 'SELECT id, event_id, sid FROM notification WHERE sid IS NOT NULL ORDER BY sid COLLATE "C"'
 
-# The reference at the end of a text, and the phone: what identifies a text that the ledger does not know by its sid.
+# The reference at the end of a text, and the phone: they identify a text whose sid the ledger does not have.
 _BY_REFERENCE = """
     SELECT reference, phone, id, event_id, sid, state, failure_code
     FROM unnest($1::text[], $2::text[]) AS text (reference, phone) JOIN notification USING (phone)
@@ -85,42 +68,42 @@ async def audit(
     sandbox: str | None,
     dead_letters: AsyncIterable[DeadLetter] | None = None,
     overdue_seconds: float = OVERDUE,
-    progress: Progress = lambda what, done, of: None,
-) -> Account:
-    """`databases` are the addresses of `labour` and `notification`; `sandbox` that of the SMS sandbox, or None.
+    progress: ShowProgress = lambda what, done, of: None,
+) -> AuditReport:
+    """Raises `NotRunning` if a database or the sandbox does not answer.
 
-    With `overdue_seconds=0` nothing may be on its way any more.
+    databases         the URL of `labour` and of `notification`
+    sandbox           the URL of the SMS sandbox; None if there is none to compare with
+    overdue_seconds   how long anything may take to its next stage; with 0 nothing may be on its way
     """
-    account = Account(texts_compared=sandbox is not None)
+    report = AuditReport(texts_compared=sandbox is not None)
     dead = {(dead.consumer, dead.event_id): dead.reason async for dead in dead_letters} if dead_letters else {}
     try:
         async with AsyncExitStack() as stack:
             connections = {name: await _connect(url, stack) for name, url in databases.items()}
             now = await connections["labour"].fetchval("SELECT clock_timestamp()")
-            books = Books(
+            run = AuditRun(
                 connections,
-                account,
-                consumers=_consumers(),
+                report,
+                consumers=Declared.load().consumers(),
                 dead=dead,
-                patience=now - timedelta(seconds=overdue_seconds),
+                overdue_before=now - timedelta(seconds=overdue_seconds),
                 end=first_id(now + timedelta(milliseconds=1)),
                 progress=progress,
             )
-            await reconcile_events(books, "labour", "notification")
-            await reconcile_events(books, "notification", "labour")
-            await compare_rosters(books)
-            await _compare_told(books)
+            await reconcile_events(run, "labour", "notification")
+            await reconcile_events(run, "notification", "labour")
+            await compare_rosters(run)
+            await _compare_told(run)
             for service in connections:
-                await check_order(books, service)
-            await _count_unsettled(books)
-            await _compare_texts(books, sandbox)
-    except httpx.HTTPError as error:
-        raise NotRunning(f"the SMS sandbox does not answer: {error}", command="fern status") from error
+                await check_order(run, service)
+            await _count_unsettled(run)
+            await _compare_texts(run, sandbox)
     except Exception as error:
         if not is_transient(error):
             raise
-        raise NotRunning(f"a database went away: {error}", command="fern status") from error
-    return account
+        raise NotRunning(f"a database does not answer any more: {error}", command="fern status") from error
+    return report
 
 
 async def _connect(url: str, stack: AsyncExitStack) -> asyncpg.Connection:
@@ -133,61 +116,54 @@ async def _connect(url: str, stack: AsyncExitStack) -> asyncpg.Connection:
     return connection
 
 
-def _consumers() -> dict[str, set[str]]:
-    consumers: dict[str, set[str]] = {}
-    for name, (topic, dead_letter_topic) in Declared.load().subscriptions.items():
-        if dead_letter_topic:
-            consumers.setdefault(topic, set()).add(name.removesuffix(f".{topic}"))
-    return consumers
-
-
-async def _compare_told(books: Books) -> None:
-    """What the Labour service was told is what the ledger says, or older with the rest on its way."""
-    told, ledger = books.databases["labour"], books.databases["notification"]
+async def _compare_told(run: AuditRun) -> None:
+    """The Labour service has the status that the ledger has, or an older one with the newer on its way."""
+    told, ledger = run.databases["labour"], run.databases["notification"]
     lists = [(told, "SELECT notification_id AS id FROM told"), (ledger, "SELECT id FROM notification")]
-    async for low, high in chunks(lists, books.end):
+    async for low, high in chunks(lists, run.end):
         told_so_far = columns(await told.fetch(_TOLD, low, high), "notification_id", "labour_id", "status")
         differing = await ledger.fetch(_TOLD_DIFFERENCES, *told_so_far, low, high)
-        overdue = [row for row in differing if row["is_behind"] and row["since"] < books.patience]
+        overdue = [row for row in differing if row["is_behind"] and row["since"] < run.overdue_before]
         labours = list({str(row["labour_id"]) for row in overdue})
         on_its_way = {tuple(row) for row in await ledger.fetch(_STATUS_EVENTS, low, labours)} if overdue else set()
+        for row in overdue:
+            if (str(row["id"]), f"notification.{row['status']}") not in on_its_way:
+                what = f"Message {row['id']} is {row['status']}, and no event tells the Labour service."
+                run.report.add("lost", row["about"], "effects", what)
         for row in differing:
             if not row["is_behind"]:
-                what = f"The Labour service was told of message {row['id']} what the ledger does not say."
-                books.account.name("unexplained", row["about"], "effects", what)
-            elif row["since"] < books.patience and (str(row["id"]), f"notification.{row['status']}") not in on_its_way:
-                what = f"Message {row['id']} is {row['status']}, and no event tells the Labour service so."
-                books.account.name("lost", row["about"], "effects", what)
+                what = f"The Labour service has a status of message {row['id']} that the ledger does not have."
+                run.report.add("unexplained", row["about"], "effects", what)
 
 
-async def _count_unsettled(books: Books) -> None:
-    stage, ledger = books.account.stages["texts"], books.databases["notification"]
+async def _count_unsettled(run: AuditRun) -> None:
+    stage, ledger = run.report.stages["texts"], run.databases["notification"]
     async with ledger.transaction(readonly=True):
         async for row in ledger.cursor(_UNSETTLED, prefetch=CHUNK):
             stage.due += 1
-            if row["created_at"] > books.patience:
+            if row["created_at"] > run.overdue_before:
                 stage.waiting += 1
                 continue
             stage.held += 1
             what = f"Message {row['id']} about this event is {row['state']}, and should be settled by now."
-            books.account.name("stuck", row["event_id"], "texts", what, f"fern sms ls --state {row['state']}")
+            run.report.add("stuck", row["event_id"], "texts", what, f"fern sms ls --state {row['state']}")
 
 
-async def _compare_texts(books: Books, sandbox: str | None) -> None:
-    """Both sides in the order of their sids, side by side. Without a sandbox, what the provider told us has to do."""
-    stage, ledger = books.account.stages["texts"], books.databases["notification"]
+async def _compare_texts(run: AuditRun, sandbox: str | None) -> None:
+    """Merges both sides in the order of their sids. Without a sandbox, the sids in the ledger count as texts."""
+    stage, ledger = run.report.stages["texts"], run.databases["notification"]
     if sandbox is None:
         sent = await ledger.fetchval("SELECT count(sid) FROM notification")
         stage.due, stage.done = stage.due + sent, stage.done + sent
         return
     unknown, seen = list[dict[str, Any]](), 0
-    async with ledger.transaction(readonly=True), httpx.AsyncClient(base_url=sandbox, trust_env=False) as provider:
+    async with ledger.transaction(readonly=True), AsyncClient(Settings.load(), PAGE_SECONDS) as provider:
         rows = ledger.cursor(_SENT, prefetch=CHUNK).__aiter__()
         row = await anext(rows, None)
-        async for page in _pages(provider):
+        async for page in _pages(provider, sandbox):
             for message in page:
                 while row and row["sid"] < message["sid"]:
-                    _judge_missing(books, row)
+                    _judge_missing(run, row)
                     row = await anext(rows, None)
                 if row and row["sid"] == message["sid"]:
                     stage.due, stage.done = stage.due + 1, stage.done + 1
@@ -195,113 +171,49 @@ async def _compare_texts(books: Books, sandbox: str | None) -> None:
                 else:
                     unknown.append(message)
             seen += len(page)
-            books.progress("texts", seen, None)
+            run.progress("texts", seen, None)
             if len(unknown) >= CHUNK:
-                await _judge_unknown(books, unknown)
+                await _judge_unknown(run, unknown)
                 unknown.clear()
         while row:
-            _judge_missing(books, row)
+            _judge_missing(run, row)
             row = await anext(rows, None)
-        await _judge_unknown(books, unknown)
+        await _judge_unknown(run, unknown)
 
 
-async def _pages(provider: httpx.AsyncClient) -> AsyncIterator[list[dict[str, Any]]]:
+async def _pages(provider: AsyncClient, sandbox: str) -> AsyncIterator[list[dict[str, Any]]]:
     after = ""
-    while True:
-        query: dict[str, str | int] = {"after": after, "limit": PAGE}
-        answer = await provider.get("/sandbox/messages/by-sid", params=query)
-        page: list[dict[str, Any]] = answer.raise_for_status().json()["items"]
-        if not page:
-            return
+    while page := (await provider.get(sandbox, "/sandbox/messages/by-sid", after=after, limit=PAGE))["items"]:
         yield page
         after = page[-1]["sid"]
 
 
-def _judge_missing(books: Books, row: asyncpg.Record) -> None:
-    books.account.stages["texts"].due += 1
-    what = (
-        f"Message {row['id']} went out as {row['sid']}, and the provider has no such text. (Were the phones cleared?)"
-    )
-    books.account.name("lost", row["event_id"], "texts", what)
+def _judge_missing(run: AuditRun, row: asyncpg.Record) -> None:
+    run.report.stages["texts"].due += 1
+    what = f"Message {row['id']} went out as {row['sid']}, and the provider has no such text (or it was cleared)."
+    run.report.add("lost", row["event_id"], "texts", what)
 
 
-async def _judge_unknown(books: Books, messages: list[dict[str, Any]]) -> None:
-    """Texts whose sid the ledger did not know when we looked: it may have learned it since, or not be sure of it yet."""
+async def _judge_unknown(run: AuditRun, messages: list[dict[str, Any]]) -> None:
+    """Texts whose sid the ledger did not have when it was read: it may have it by now, or the message may be in doubt."""
     if not messages:
         return
-    account, stage = books.account, books.account.stages["texts"]
+    report, stage = run.report, run.report.stages["texts"]
     keys = [(message["body"][-9:], message["to"]) for message in messages]
-    found = await books.databases["notification"].fetch(
-        _BY_REFERENCE, *(list(part) for part in zip(*keys, strict=True))
-    )
+    found = await run.databases["notification"].fetch(_BY_REFERENCE, *(list(part) for part in zip(*keys, strict=True)))
     rows = {(row["reference"], row["phone"]): row for row in found}
     accounted = set[Any]()
     for message, key in zip(messages, keys, strict=True):
         row = rows.get(key)
         if row is None:
-            what = f"The provider has text {message['sid']}, and no message of the ledger accounts for it."
-            account.name("unexplained", message["sid"], "texts", what, "fern logs notification-dispatcher")
+            what = f"The provider has text {message['sid']}, and no message of the ledger has caused it."
+            report.add("unexplained", message["sid"], "texts", what, "fern logs notification-dispatcher")
         elif row["id"] in accounted or row["sid"] not in (None, message["sid"]):
             what = f"The provider has another text for message {row['id']}: {message['sid']}."
-            account.name("duplicated", row["event_id"], "texts", what)
+            report.add("duplicated", row["event_id"], "texts", what)
         elif row["state"] == "FAILED" and row["failure_code"]:
             what = f"Message {row['id']} was refused, and yet the provider has a text for it: {message['sid']}."
-            account.name("unexplained", row["event_id"], "texts", what)
+            report.add("unexplained", row["event_id"], "texts", what)
         elif row["sid"]:
             stage.due, stage.done = stage.due + 1, stage.done + 1
         accounted.add(row and row["id"])
-
-
-@click.command("audit")
-@click.option(
-    "--overdue", type=click.FloatRange(0), default=OVERDUE, show_default=True, help="Seconds anything may take."
-)
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-def audit_command(overdue: float, as_json: bool) -> None:
-    """Account for every event: committed = published = claimed = effects = SMS.
-
-    Reads both databases, the dead letters and the SMS sandbox, at any time. Names every event that is not where it should be,
-    with the command to do something about it. Ends with exit code 20 if there is one.
-
-    The databases are LABOUR_DATABASE_URL and NOTIFICATION_DATABASE_URL, or those of the local system.
-    """
-    account = asyncio.run(_audit(Settings.load(), overdue))
-    if as_json:
-        click.echo(json.dumps(account.to_json(), indent=2))
-    else:
-        show(account, make_console())
-    if not account.clean:
-        found = ", ".join(f"{count} {kind}" for kind, count in account.totals.items())
-        raise NotClean(f"the account does not add up: {found}.", command=account.findings[0].command)
-
-
-async def _audit(settings: Settings, overdue: float) -> Account:
-    given = {name: os.environ.get(f"{name.upper()}_DATABASE_URL", "") for name in SERVICES}
-    databases = {name: url or settings.postgres.url(name, name) for name, url in given.items()}
-    local = None if any(given.values()) else settings.url("sms-sandbox")
-    with Console(stderr=True).status("looking for dead letters") as status:
-
-        def progress(what: str, done: int, of: int | None) -> None:
-            status.update(f"{what}: {done:,}" + (f" of {of:,}" if of else ""))
-
-        return await audit(
-            databases,
-            sandbox=os.environ.get("TWILIO_BASE_URL") or local,
-            dead_letters=_dead_letters(settings),
-            overdue_seconds=overdue,
-            progress=progress,
-        )
-
-
-async def _dead_letters(settings: Settings) -> AsyncIterator[DeadLetter]:
-    project = os.environ.get("PUBSUB_PROJECT_ID", PROJECT_ID)
-    if project == PROJECT_ID:
-        os.environ.setdefault("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{settings.port('pubsub')}")
-    bus = PubSub(project)
-    try:
-        async for letter in dead_letters.dead_letters(bus):
-            yield letter
-    except BusUnavailable:
-        click.echo("The bus does not answer, so nobody knows what is among the dead letters.", err=True)
-    finally:
-        await bus.close()

@@ -1,13 +1,13 @@
-"""Compares what the two services have written down about the same events, while both go on writing.
+"""Compares what the two services have recorded about the same events, while both go on writing.
 
-Everything is read in the order of its ids, a chunk at a time, so a million events need no more memory than a thousand. The
-databases do the comparing: ids travel from one to the other, and only what differs comes back.
+Everything is read in the order of ids, one chunk at a time, so memory does not grow with the number of events. The databases
+compare: ids travel from one to the other, and only differences come back.
 
-Why a moving system is not accused of anything: of each chunk the outbox is read first and its consumer second, in one snapshot,
-so a claim that is missing was still missing after its event had been published; and whatever seems to come from nowhere is
-looked up once more in the outbox. What is merely on its way is counted as that until it is overdue.
+A running system causes no false finding. Of each chunk the outbox is read first and its consumer second, in one snapshot, so a
+missing claim was still missing after its event had been published; a claim without an event is looked up once more in the outbox;
+and what is on its way counts as waiting until it is overdue.
 
-Not judged: what retention may have deleted the cause of, and events made after the audit began.
+Not compared: effects whose cause retention may have deleted, and events created after the audit began.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from uuid import UUID
 
 import asyncpg
 
-from fern.audit.account import Account, Progress
+from fern.audit.report import AuditReport, ShowProgress
 from messaging.retention import first_id
 
 CHUNK = 5000  # ids of one list held at a time
@@ -50,7 +50,7 @@ _OTHER_CLAIMS = """
     EXCEPT SELECT unnest($4::uuid[])
 """
 
-# A change of the roster must show in the roster; somebody who was added or removed, in their own row.
+# A change of the roster must show in the roster; a person who was added or removed, in their own row.
 _ROSTERS_UNCHANGED = """
     SELECT event_id FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::int[], $5::uuid[])
         AS change (event_id, topic, labour_id, version, person_id)
@@ -60,7 +60,7 @@ _ROSTERS_UNCHANGED = """
         OR (topic = 'subscriber.removed' AND member.removed_version IS DISTINCT FROM change.version)
 """
 
-# Who was on the roster at the version that the event names, against the rows of the ledger, both ways.
+# The people on the roster at the version that the event names, compared with the rows of the ledger, both ways.
 _LEDGER_DIFFERENCES = """
     WITH due AS (
         SELECT event_id, person_id FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS event (event_id, labour_id, version)
@@ -73,9 +73,9 @@ _LEDGER_DIFFERENCES = """
     WHERE found.event_id IS NULL OR (due.event_id IS NULL AND found.event_id > $6)
 """
 
-_STATUS_NOT_SHOWN = """
-    SELECT claimed.event_id FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS claimed (event_id, notification_id, rank)
-    LEFT JOIN told USING (notification_id) WHERE coalesce(told.rank, 0) < claimed.rank
+_STATUS_NOT_TOLD = """
+    SELECT status.event_id FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS status (event_id, notification_id, rank)
+    LEFT JOIN told USING (notification_id) WHERE coalesce(told.rank, 0) < status.rank
 """
 
 _ROSTERS = "SELECT labour_id, version FROM roster WHERE labour_id > $1 AND labour_id <= $2"
@@ -85,7 +85,7 @@ _ROSTERS_AHEAD = """
     LEFT JOIN labour ON labour.id = labour_id WHERE coalesce(labour.roster_version, 0) < roster.version
 """
 
-# Events of a labour have an order, and so have the status events of one message, but not those of different messages. Replayed
+# Events of a labour have an order, and so have the status events of one message; those of different messages have none. Replayed
 # events are left out: they were published in order before.
 _DISORDER = """
     SELECT event_id, topic, coalesce(aggregate_version <= highest, false) AS is_older
@@ -105,20 +105,20 @@ Event = asyncpg.Record  # a row of _EVENTS
 
 
 @dataclass(frozen=True)
-class Books:
-    """What is compared. What happened after `patience` may still be on its way; what was made after `end` is not looked at."""
+class AuditRun:
+    """What one audit compares, and the report that it fills."""
 
     databases: Mapping[str, asyncpg.Connection]
-    account: Account
+    report: AuditReport
     consumers: Mapping[str, Collection[str]]  # the services that take each topic
-    dead: Mapping[tuple[str, str], str]  # by consumer and event: why it was given up
-    patience: datetime
-    end: UUID
-    progress: Progress
+    dead: Mapping[tuple[str, str], str]  # the reason of each dead letter, by consumer and event
+    overdue_before: datetime  # what happened later may still be on its way
+    end: UUID  # events with a later id are not compared
+    progress: ShowProgress
 
 
 async def chunks(lists: Sequence[tuple[asyncpg.Connection, str]], end: UUID) -> AsyncIterator[tuple[UUID, UUID]]:
-    """Ranges of ids, the first excluded and the last included, with about `CHUNK` rows of each list (a query for `id`)."""
+    """Ranges of ids, without the first and with the last, with about `CHUNK` rows of each list (a query for `id`)."""
     low = UUID(int=0)
     while low < end:
         ends = [await database.fetchval(_END_OF_CHUNK.format(query), low, CHUNK - 1) for database, query in lists]
@@ -127,9 +127,9 @@ async def chunks(lists: Sequence[tuple[asyncpg.Connection, str]], end: UUID) -> 
         low = high
 
 
-async def reconcile_events(books: Books, source: str, taker: str) -> None:
-    """Every event of one service's outbox, and what the other service made of it."""
-    upstream, downstream, counted = books.databases[source], books.databases[taker], 0
+async def reconcile_events(run: AuditRun, source: str, taker: str) -> None:
+    """Every event of one service's outbox, and its effect on the other service."""
+    upstream, downstream, counted = run.databases[source], run.databases[taker], 0
     kept = await _oldest_kept(upstream)
     total = await upstream.fetchval("SELECT count(*) FROM outbox")
     lists = [
@@ -137,145 +137,136 @@ async def reconcile_events(books: Books, source: str, taker: str) -> None:
         (downstream, f"SELECT event_id AS id FROM processed_event WHERE consumer = '{taker}'"),  # noqa: S608
         *([(downstream, "SELECT event_id AS id FROM notification")] if taker == "notification" else []),
     ]
-    async for low, high in chunks(lists, books.end):
+    async for low, high in chunks(lists, run.end):
         events = {row["event_id"]: row for row in await upstream.fetch(_EVENTS, low, high)}
         for event in events.values():
-            _judge_publishing(books, source, event)
+            _judge_publishing(run, source, event)
         async with downstream.transaction(isolation="repeatable_read", readonly=True):
-            completed = await _judge_claims(books, taker, events)
+            completed = await _judge_claims(run, taker, events)
             judge_effects = _judge_ledger if taker == "notification" else _judge_told
-            broken = await judge_effects(books, completed, low, high, kept)
+            broken = await judge_effects(run, completed, low, high, kept)
             others = await downstream.fetch(_OTHER_CLAIMS, taker, max(low, kept), high, list(events))
-        books.account.stages["effects"].due += len(completed)
-        books.account.stages["effects"].done += len(completed) - len(broken)
+        run.report.stages["effects"].due += len(completed)
+        run.report.stages["effects"].done += len(completed) - len(broken)
         if others:
-            await _judge_claims_from_nowhere(books, source, taker, [row["event_id"] for row in others])
+            await _judge_claims_from_nowhere(run, source, taker, [row["event_id"] for row in others])
         counted += len(events)
-        books.progress(f"events of {source}", counted, total)
-    books.account.committed += counted
+        run.progress(f"events of {source}", counted, total)
+    run.report.committed += counted
 
 
 async def _oldest_kept(database: asyncpg.Connection) -> UUID:
-    """Events made from here on are all in the outbox: retention keeps what was published after its horizon, so the horizon
-    lies before everything that is published and still there.
+    """All events created from here on are still in the outbox. Retention deletes by time of publication, so everything published
+    after the oldest row that is left has been kept.
     """
     oldest: datetime | None = await database.fetchval(_OLDEST_KEPT)
     return first_id(oldest or datetime.max.replace(tzinfo=UTC))
 
 
-def _judge_publishing(books: Books, source: str, event: Event) -> None:
-    account, stage, event_id, topic = (
-        books.account,
-        books.account.stages["published"],
-        event["event_id"],
-        event["topic"],
-    )
+def _judge_publishing(run: AuditRun, source: str, event: Event) -> None:
+    report, stage, event_id, topic = run.report, run.report.stages["published"], event["event_id"], event["topic"]
     stage.due += 1
     if event["published_at"]:
         stage.done += 1
         return
-    if not event["discarded_at"] and not event["parked_at"] and event["since"] > books.patience:
+    if not event["discarded_at"] and not event["parked_at"] and event["since"] > run.overdue_before:
         stage.waiting += 1
         return
     stage.held += 1
     if event["discarded_at"]:
-        account.discarded += 1
+        report.discarded += 1
     elif event["parked_at"]:
-        account.parked += 1
+        report.parked += 1
         what = f"The bus refused this {topic} until it was parked; later events of its labour wait behind it."
-        account.name("stuck", event_id, "published", what, f"fern outbox retry {event_id}")
+        report.add("stuck", event_id, "published", what, f"fern outbox retry {event_id}")
     else:
         what = f"This {topic} is committed, and no relay has published it in time."
-        account.name("stuck", event_id, "published", what, f"fern logs {source}-relay")
+        report.add("stuck", event_id, "published", what, f"fern logs {source}-relay")
 
 
-async def _judge_claims(books: Books, taker: str, events: Mapping[UUID, Event]) -> list[Event]:
-    """The events that are claimed and completed. A claim proves that its event was published, marked or not."""
-    stage = books.account.stages["claimed"]
-    wanted = [event_id for event_id, event in events.items() if taker in books.consumers.get(event["topic"], ())]
-    [claims] = await books.databases[taker].fetch(_CLAIMS, taker, wanted)
-    books.account.untaken += sum(not books.consumers.get(event["topic"]) for event in events.values())
-    books.account.repeats += claims["repeats"]
+async def _judge_claims(run: AuditRun, taker: str, events: Mapping[UUID, Event]) -> list[Event]:
+    """Returns the events with a completed claim. A claim proves that its event was published, even if it is not marked so."""
+    stage = run.report.stages["claimed"]
+    wanted = [event_id for event_id, event in events.items() if taker in run.consumers.get(event["topic"], ())]
+    [claims] = await run.databases[taker].fetch(_CLAIMS, taker, wanted)
+    run.report.untaken += sum(not run.consumers.get(event["topic"]) for event in events.values())
+    run.report.repeats += claims["repeats"]
     stage.done += claims["completed"]
     stage.held += len(claims["discarded"])
-    books.account.given_up += len(claims["discarded"])
+    run.report.given_up += len(claims["discarded"])
     incomplete = {*claims["processing"], *claims["unclaimed"], *claims["discarded"]}
     stage.due += len(wanted) - len(claims["unclaimed"])
     for event_id in claims["processing"]:
-        what = f"The claim of {taker} on this event was committed without being completed: its effect will never come."
-        books.account.name("lost", event_id, "claimed", what)
+        what = f"The claim of {taker} on this event was committed incomplete, so its effect will never come."
+        run.report.add("lost", event_id, "claimed", what)
     for event_id in claims["unclaimed"]:
         if events[event_id]["published_at"]:
             stage.due += 1
-            _judge_unclaimed(books, taker, events[event_id])
+            _judge_unclaimed(run, taker, events[event_id])
     return [events[event_id] for event_id in wanted if event_id not in incomplete]
 
 
-def _judge_unclaimed(books: Books, taker: str, event: Event) -> None:
-    account, stage, event_id, topic = books.account, books.account.stages["claimed"], event["event_id"], event["topic"]
-    if reason := books.dead.get((taker, str(event_id))):
+def _judge_unclaimed(run: AuditRun, taker: str, event: Event) -> None:
+    report, stage, event_id, topic = run.report, run.report.stages["claimed"], event["event_id"], event["topic"]
+    if reason := run.dead.get((taker, str(event_id))):
         stage.held += 1
-        account.dead += 1
+        report.dead += 1
         what = f"The {taker} service could not handle this {topic} ({reason}); it is among the dead letters."
-        account.name("stuck", event_id, "claimed", what, f"fern dlq redrive --event {event_id}")
-    elif event["published_at"] > books.patience:
+        report.add("stuck", event_id, "claimed", what, f"fern dlq redrive --event {event_id}")
+    elif event["published_at"] > run.overdue_before:
         stage.waiting += 1
     else:
-        what = f"This {topic} was published, and the {taker} service has neither claimed it nor given it up."
+        what = f"This {topic} was published, and the {taker} service has neither claimed nor dead-lettered it."
         again = f"fern replay --labour {event['ordering_key']} --type {topic}"
-        account.name("lost", event_id, "claimed", what, again)
+        report.add("lost", event_id, "claimed", what, again)
 
 
-async def _judge_claims_from_nowhere(books: Books, source: str, taker: str, event_ids: list[UUID]) -> None:
-    """They may have been committed after we looked, or forgotten since."""
-    upstream = books.databases[source]
+async def _judge_claims_from_nowhere(run: AuditRun, source: str, taker: str, event_ids: list[UUID]) -> None:
+    """Their events may have been committed after the outbox was read, or deleted by retention since."""
+    upstream = run.databases[source]
     known = await upstream.fetch("SELECT event_id FROM outbox WHERE event_id = ANY($1)", event_ids)
     kept = await _oldest_kept(upstream)
     for event_id in {*event_ids} - {row["event_id"] for row in known}:
         if event_id > kept:
             what = f"The {taker} service has claimed an event that the {source} service never committed."
-            books.account.name("unexplained", event_id, "claimed", what)
+            run.report.add("unexplained", event_id, "claimed", what)
 
 
-async def _judge_ledger(books: Books, events: list[Event], low: UUID, high: UUID, kept: UUID) -> set[UUID]:
-    """Which of these events do not have exactly the effect on rosters and ledger that they should have."""
-    database, account = books.databases["notification"], books.account
+async def _judge_ledger(run: AuditRun, events: list[Event], low: UUID, high: UUID, kept: UUID) -> set[UUID]:
+    """Returns the events whose effect on rosters and ledger is not exactly what it should be."""
+    database, report = run.databases["notification"], run.report
     changes = [event for event in events if event["topic"].startswith("subscriber.")]
     notifying = [event for event in events if not event["topic"].startswith("subscriber.")]
     facts = columns(changes, "event_id", "topic", "labour_id", "roster_version", "person_id")
     unchanged = await database.fetch(_ROSTERS_UNCHANGED, *facts)
-    broken = _without_effect(books, unchanged, "This change of a roster is claimed, and the roster does not show it.")
+    broken = _without_effect(run, unchanged, "This change of a roster is claimed, and the roster does not show it.")
     known = {event["event_id"] for event in notifying}
     facts = columns(notifying, "event_id", "labour_id", "roster_version")
     for row in await database.fetch(_LEDGER_DIFFERENCES, *facts, low, high, kept):
         event_id, person = row["event_id"], row["person_id"]
         if row["is_due"]:
             what = f"Person {person} was on the roster of this event, and the ledger has no message for them."
-            account.name("lost", event_id, "effects", what)
+            report.add("lost", event_id, "effects", what)
         elif event_id in known:
             what = f"The ledger has a message for person {person}, who was not on the roster of this event."
-            account.name("unexplained", event_id, "effects", what)
+            report.add("unexplained", event_id, "effects", what)
         elif not row["is_claimed"]:
             what = f"The ledger has a message for person {person} about an event that was not claimed."
-            account.name("unexplained", event_id, "effects", what)
+            report.add("unexplained", event_id, "effects", what)
         broken |= {event_id} & known
     return broken
 
 
-async def _judge_told(books: Books, events: list[Event], *_: UUID) -> set[UUID]:
-    ranks = [STATUS_RANKS[event["topic"]] for event in events]
-    untold = await books.databases["labour"].fetch(
-        _STATUS_NOT_SHOWN, *columns(events, "event_id", "notification_id"), ranks
-    )
-    return _without_effect(
-        books, untold, "This status is claimed, and the Labour service shows an older status or none."
-    )
+async def _judge_told(run: AuditRun, events: list[Event], *_: UUID) -> set[UUID]:
+    facts = [*columns(events, "event_id", "notification_id"), [STATUS_RANKS[event["topic"]] for event in events]]
+    untold = await run.databases["labour"].fetch(_STATUS_NOT_TOLD, *facts)
+    return _without_effect(run, untold, "This status is claimed, and the Labour service shows an older status or none.")
 
 
-def _without_effect(books: Books, rows: Iterable[Event], what: str) -> set[UUID]:
+def _without_effect(run: AuditRun, rows: Iterable[Event], what: str) -> set[UUID]:
     event_ids = {row["event_id"] for row in rows}
     for event_id in event_ids:
-        books.account.name("lost", event_id, "effects", what)
+        run.report.add("lost", event_id, "effects", what)
     return event_ids
 
 
@@ -283,21 +274,21 @@ def columns(rows: Sequence[Event], *names: str) -> list[list[Any]]:
     return [[row[name] for row in rows] for name in names]
 
 
-async def compare_rosters(books: Books) -> None:
-    """No roster knows more changes than its labour has made. (That it knows all that were claimed is asked event by event.)"""
-    copies, originals = books.databases["notification"], books.databases["labour"]
-    async for low, high in chunks([(copies, "SELECT labour_id AS id FROM roster")], books.end):
+async def compare_rosters(run: AuditRun) -> None:
+    """No roster has more changes than its labour made. (That it has all that were claimed is compared event by event.)"""
+    copies, originals = run.databases["notification"], run.databases["labour"]
+    async for low, high in chunks([(copies, "SELECT labour_id AS id FROM roster")], run.end):
         rosters = await copies.fetch(_ROSTERS, low, high)
         for row in await originals.fetch(_ROSTERS_AHEAD, *columns(rosters, "labour_id", "version")):
             what = "The roster of this labour has changes that the Labour service never made."
-            books.account.name("unexplained", row["labour_id"], "effects", what)
+            run.report.add("unexplained", row["labour_id"], "effects", what)
 
 
-async def check_order(books: Books, source: str) -> None:
-    """Per labour: each event made something newer of it than the one before, and none was published before the one before."""
-    books.progress(f"order of {source}", 0, None)
-    async with books.databases[source].transaction(readonly=True):
-        async for row in books.databases[source].cursor(_DISORDER, prefetch=CHUNK):
+async def check_order(run: AuditRun, source: str) -> None:
+    """Of each labour, every event has a higher version than the one before and was published after it."""
+    run.progress(f"order of {source}", 0, None)
+    async with run.databases[source].transaction(readonly=True):
+        async for row in run.databases[source].cursor(_DISORDER, prefetch=CHUNK):
             how = "recorded after a later version" if row["is_older"] else "published before an earlier event"
             what = f"This {row['topic']} was {how} of its labour."
-            books.account.name("out-of-order", row["event_id"], "published", what)
+            run.report.add("out-of-order", row["event_id"], "published", what)

@@ -1,54 +1,49 @@
 """`fern demo`: watch one labour become texts on two phones, and count them."""
 
-import json
 from collections import Counter
 from dataclasses import asdict
 
 import click
 from rich.console import Console
-from rich.table import Table
 
+from fern.demo import NOTIFYING, Demo, Hop, Text
 from fern.errors import FernError
-from fern.runtime.progress import make_console
+from fern.output import json_option, make_console, print_json, print_table
 from fern.settings import Settings
-from fern.story import NOTIFYING, Hop, Story, Text
 
 COLOURS = {"committed": "cyan", "in the outbox": "blue", "published": "magenta", "claimed": "yellow"}
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-@click.option("--timeout", default=30.0, show_default=True, help="Seconds an event may take until the last phone.")
+@json_option
+@click.option("--timeout", default=30.0, show_default=True, help="Seconds an event may take to reach the last phone.")
 def demo(as_json: bool, timeout: float) -> None:
     """Play one labour and watch every hop to the phones.
 
     A labour is planned, two people subscribe, it begins, it completes. Each line is one hop of one event with the time
     since the request. Ends with exit code 1 if anyone got a text twice or not at all.
     """
-    story = Story(Settings.load(), timeout)
+    demo = Demo(Settings.load(), timeout)
     console = make_console(quiet=as_json)
     hops: list[Hop] = []
-    for hop in story.play():
+    for hop in demo.play():
         _print_hop(console, hop, new_scene=not hops or hops[-1].scene != hop.scene)
         hops.append(hop)
-    texts = story.texts()
-    _print_texts(console, texts)
-    problem = problem_with(story.people, texts)
+    texts = demo.texts()
+    problem = problem_with(demo.people, texts)
     if as_json:
-        result = {
-            "labour_id": story.labour_id,
-            "hops": [asdict(hop) for hop in hops],
-            "texts": [asdict(text) for text in texts],
-            "problem": problem,
-        }
-        click.echo(json.dumps(result, indent=2))
+        shown = {"hops": [asdict(hop) for hop in hops], "texts": [asdict(text) for text in texts]}
+        print_json({"labour_id": demo.labour_id, **shown, "problem": problem})
+    else:
+        click.echo("\nWho got which text")
+        print_table("who | phone | text", ((text.person, text.phone, text.body) for text in texts))
     if problem:
         raise FernError(problem, command="fern logs notification-dispatcher")
-    console.print(f"\n{len(texts)} texts, each exactly once. The phones: {story.settings.url('sms-sandbox')}")
+    console.print(f"\n{len(texts)} texts, each exactly once. The phones: {demo.settings.url('sms-sandbox')}")
 
 
 def problem_with(people: dict[str, str], texts: list[Text]) -> str | None:
-    """Everyone gets one text for each event that notifies, and nothing else."""
+    """Each person must get one text for each event that notifies, and nothing else."""
     got = Counter((text.person, text.event_type) for text in texts)
     for person in people:
         for event_type in NOTIFYING:
@@ -65,12 +60,3 @@ def _print_hop(console: Console, hop: Hop, *, new_scene: bool) -> None:
     what = f"{hop.hop} to {hop.person}" if hop.person else hop.hop
     colour = COLOURS.get(hop.hop, "red" if "refused" in hop.hop else "green")
     console.print(f"  [{colour}]{what:<24}[/] [dim]{hop.after_ms:+6.0f} ms   {hop.event_type or ''}[/]")
-
-
-def _print_texts(console: Console, texts: list[Text]) -> None:
-    table = Table(title="\nWho got which text", title_justify="left", box=None, pad_edge=False)
-    for column in ("who", "phone", "text"):
-        table.add_column(column, no_wrap=column != "text")
-    for text in texts:
-        table.add_row(text.person, text.phone, text.body)
-    console.print(table)

@@ -1,131 +1,101 @@
-"""`fern dlq`: why messages died, and what to do about them, by group of the same reason.
+"""`fern dlq`: why messages were dead-lettered, and what to do about them, by group of the same reason.
 
-An event is dead for one consumer. `redrive` publishes it to its topic again, where everyone who has handled it before ignores
-it; then it is acked, and a crash in between only doubles it. `discard` first leaves a claim with the status DISCARDED in the
-consumer's database, then acks: the event is given up for good, a replay does not bring it back, and the audit knows why it had
-no effect.
+A dead letter is an event that one consumer could not handle. `redrive` publishes it to its topic again, where every consumer that
+has completed it before ignores it, and then acks the dead letter; after a crash in between there are two copies. `discard` first
+records a claim with the status DISCARDED in the consumer's database, and then acks: the event never has an effect, a replay does
+not bring it back, and the audit knows why.
 """
 
 import asyncio
 import contextlib
-import functools
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 from uuid import UUID
 
 import click
-from rich.table import Table
 
-from fern.client import APIS, call, counting
+from fern.client import call
 from fern.dead_letters import BY_US, MOST, SUFFIX, DeadLetter, Look, open_bus
 from fern.errors import FernError
-from fern.runtime.progress import make_console
+from fern.output import counting, json_option, limit_option, options, print_json, print_table, yes_option
+from fern.settings import SERVICES
 from fern.topology import Declared
 from messaging.bus import Outgoing
 from messaging.errors import PublishRejected
+from messaging.pubsub import PubSub
 from servicekit.logs import mask_value
 
-AT_ONCE = 100  # messages settled in one go
-PATIENCE_SECONDS = 600  # for the answer to a question; the longest lease there is
+BATCH = 100  # messages published or discarded at once
+CONFIRM_SECONDS = 600  # to answer the question; the longest lease there is
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    event: UUID | None
-    reason: str | None
-    type: str | None
-    consumer: str | None
-    all: bool
+_selection = options(
+    click.option("--event", type=click.UUID, help="Those of this event."),
+    click.option("--reason", help="Those with this reason."),
+    click.option("--type", help="Those of this event type."),
+    click.option("--consumer", help="Those that this service could not handle."),
+    click.option("--all", is_flag=True, help="Every dead letter."),
+)
 
-    def has(self, letter: DeadLetter) -> bool:
-        return (
-            self.event in (None, _uuid(letter.event_id))
-            and self.reason in (None, letter.reason)
-            and self.type in (None, letter.topic)
-            and self.consumer in (None, letter.consumer)
-        )
 
-    async def find(self, look: Look) -> list[DeadLetter]:
-        """All of them, before anything is done: what is redriven and dies again must not be met again."""
-        found = list[DeadLetter]()
+def _wanted(
+    event: UUID | None, reason: str | None, type: str | None, consumer: str | None, all: bool
+) -> dict[str, str]:
+    """The attributes of the dead letters that the options of `_selection` choose."""
+    if not (event or reason or type or consumer or all):
+        what = "no dead letters are named: give --event, --reason, --type, --consumer, or --all."
+        raise FernError(what, command="fern dlq ls")
+    if type and f"{type}{SUFFIX}" not in Declared.load().topics:
+        raise FernError(f"there is no topic {type!r}.", command="fern topology show")
+    given = {"event_id": event and str(event), "reason": reason, "topic": type, "consumer": consumer}
+    return {name: value for name, value in given.items() if value}
+
+
+@contextlib.asynccontextmanager
+async def _find(wanted: dict[str, str]) -> AsyncIterator[tuple[PubSub, Look, list[DeadLetter]]]:
+    """All of them, held until the context ends: one that is redriven and dies again must not be found again."""
+    found = list[DeadLetter]()
+    async with open_bus() as bus, Look(bus, [wanted["topic"]] if "topic" in wanted else ()) as look:
         with counting("looking at dead letters") as advance:
             async for batch in look.batches():
                 advance(len(batch))
-                found += [letter for letter in batch if self.has(letter)]
+                found += [one for one in batch if all(getattr(one, name) == value for name, value in wanted.items())]
         if look.is_full:
-            click.echo(f"more than {MOST} dead letters: what follows is not all, come again afterwards", err=True)
-        return found
+            click.echo(f"there are more than {MOST} dead letters; repeat the command for the rest", err=True)
+        yield bus, look, found
 
 
-def _selecting(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that choose dead letters, as one argument `selection`."""
-
-    @functools.wraps(command)
-    def selected(
-        event: UUID | None, reason: str | None, type: str | None, consumer: str | None, all: bool, **others: Any
-    ) -> None:
-        selection = Selection(event, reason, type, consumer, all)
-        if not (event or reason or type or consumer or all):
-            raise FernError(
-                "say which dead letters: --event, --reason, --type, --consumer, or --all.", command="fern dlq ls"
-            )
-        if type and f"{type}{SUFFIX}" not in Declared.load().topics:
-            raise FernError(f"there is no topic {type!r}.", command="fern topology show")
-        command(selection, **others)
-
-    decorated: Callable[..., None] = selected
-    for option in (
-        click.option("--all", is_flag=True, help="Every dead letter."),
-        click.option("--consumer", help="Those that this service could not handle."),
-        click.option("--type", help="Those of this event type."),
-        click.option("--reason", help="Those that died of this."),
-        click.option("--event", type=click.UUID, help="Those of this event."),
-    ):
-        decorated = option(decorated)
-    return decorated
+async def _look(wanted: dict[str, str]) -> list[DeadLetter]:
+    async with _find(wanted) as (_, _, letters):
+        return letters
 
 
 @click.group()
 def dlq() -> None:
-    """Dead letters: list, show, redrive, discard. They hold nobody up, and wait on the bus for 31 days."""
+    """Dead letters: list, show, redrive, discard. They hold up no other event, and stay on the bus for 31 days."""
 
 
 @dlq.command("ls")
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Single messages in the JSON."
-)
-@click.option("--json", "as_json", is_flag=True, help="For programs: groups and single messages.")
+@limit_option(100, "Number of messages in the JSON.")
+@json_option
 def list_letters(limit: int, as_json: bool) -> None:
     """Show dead letters by topic, consumer and reason."""
-
-    async def look_at_all() -> list[DeadLetter]:
-        async with open_bus() as bus, Look(bus) as look:
-            return await Selection(None, None, None, None, True).find(look)
-
-    letters = asyncio.run(look_at_all())
+    letters = asyncio.run(_look({}))
     if as_json:
-        click.echo(
-            json.dumps({"groups": _groups(letters), "items": [_facts(one) for one in letters[:limit]]}, indent=2)
-        )
+        print_json({"groups": _groups(letters), "items": [_facts(letter) for letter in letters[:limit]]})
     else:
-        make_console().print(_table(letters) if letters else "no dead letters")
+        _print_groups(letters)
 
 
 @dlq.command("show")
-@_selecting
-@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-def show(selection: Selection, limit: int, as_json: bool) -> None:
-    """Show why messages died, and what is in them, without names, numbers and texts of people."""
-
-    async def look_at_some() -> list[DeadLetter]:
-        async with open_bus() as bus, Look(bus, [selection.type] if selection.type else ()) as look:
-            return await selection.find(look)
-
-    letters = asyncio.run(look_at_some())
+@_selection
+@limit_option(10, "Number of messages.")
+@json_option
+def show(limit: int, as_json: bool, **selection: Any) -> None:
+    """Show why messages were dead-lettered, and their content without people's names, numbers and texts."""
+    letters = asyncio.run(_look(_wanted(**selection)))
     shown = [
         {
             **_facts(letter),
@@ -136,85 +106,82 @@ def show(selection: Selection, limit: int, as_json: bool) -> None:
         for letter in letters[:limit]
     ]
     if as_json:
-        click.echo(json.dumps({"items": shown}, indent=2))
+        print_json({"items": shown})
         return
     for item in shown:
-        click.echo("\n".join(f"{name:>10}  {_line(value)}" for name, value in item.items()) + "\n")
+        lines = (
+            f"{name:>10}  {value if isinstance(value, str) else json.dumps(value)}" for name, value in item.items()
+        )
+        click.echo("\n".join(lines) + "\n")
     click.echo(f"{len(shown)} of {len(letters)} dead letters")
 
 
 @dlq.command("redrive")
-@_selecting
-def redrive(selection: Selection) -> None:
-    """Publish messages to their topics again. Whoever has handled one before ignores it."""
+@_selection
+def redrive(**selection: Any) -> None:
+    """Publish messages to their topics again. A consumer that has completed one before ignores it."""
 
     async def publish_again() -> tuple[int, int]:
-        async with open_bus() as bus, Look(bus, [selection.type] if selection.type else ()) as look:
-            letters, done = _some(await selection.find(look)), 0
+        async with _find(_wanted(**selection)) as (bus, look, letters):
+            done = 0
             with counting("redriving", len(letters)) as advance:
-                for topic, part in _parts(letters):
+                for topic, batch in _batches(letters):
                     with contextlib.suppress(PublishRejected):
-                        await bus.publish(topic, [Outgoing(one.message.data, one.original) for one in part])
-                        await look.ack(part)
-                        done += len(part)
-                    advance(len(part))
+                        await bus.publish(topic, [Outgoing(letter.message.data, letter.original) for letter in batch])
+                        await look.ack(batch)
+                        done += len(batch)
+                    advance(len(batch))
             return done, len(letters)
 
     done, of = asyncio.run(publish_again())
-    click.echo(f"{done} of {of} dead letters are on their way again")
+    click.echo(f"{done} of {of} dead letters are published again")
     if done < of:
-        raise FernError(f"the bus does not take {of - done} of them; they stay where they were.", command="fern dlq ls")
+        raise FernError(f"the bus rejects {of - done} of them; they stay dead letters.", command="fern dlq ls")
 
 
 @dlq.command("discard")
-@_selecting
-@click.option("--yes", is_flag=True, help="Do not ask.")
-def discard(selection: Selection, yes: bool) -> None:
-    """Give messages up for good: they will have no effect, whoever publishes them again. Says which, one a line."""
+@_selection
+@yes_option
+def discard(yes: bool, **selection: Any) -> None:
+    """Give up messages: they never have an effect, even if they are published again. Prints one line for each."""
 
     async def give_up() -> None:
-        async with open_bus() as bus, Look(bus, [selection.type] if selection.type else ()) as look:
-            letters = _some(await selection.find(look))
+        async with _find(_wanted(**selection)) as (_, look, letters):
+            batches = list(_batches(letters))
             if not yes:
-                make_console().print(_table(letters))
-                await look.hold(PATIENCE_SECONDS)
+                _print_groups(letters)
+                await look.hold(CONFIRM_SECONDS)
                 click.confirm(f"Discard these {len(letters)} messages? They will never have an effect.", abort=True)
             with counting("discarding", len(letters)) as advance:
-                for _, part in _parts(letters):
-                    await asyncio.to_thread(_record, part)
-                    await look.ack(part)
-                    for letter in part:
+                for _, batch in batches:
+                    await asyncio.to_thread(_record, batch)
+                    await look.ack(batch)
+                    for letter in batch:
                         click.echo(f"discarded {letter.event_id or '(no id)'} {letter.topic} {letter.reason}")
-                    advance(len(part))
+                    advance(len(batch))
 
     asyncio.run(give_up())
 
 
-def _record(letters: Iterable[DeadLetter]) -> None:
-    """Before the ack: the consumer's own database says that a person gave them up."""
-    given_up = defaultdict[str, set[str]](set)
-    for letter in letters:
-        if letter.consumer in APIS and (event_id := _uuid(letter.event_id)):
-            given_up[letter.consumer].add(str(event_id))
-    for consumer, event_ids in given_up.items():
-        body = {"consumer": consumer, "event_ids": sorted(event_ids)}
-        call(APIS[consumer], "POST", "/operations/claims/discard", json=body)
+def _record(letters: list[DeadLetter]) -> None:
+    """Before the ack: record in the consumers' own databases that a person gave them up."""
+    for consumer in SERVICES:
+        event_ids = {uuid for one in letters if one.consumer == consumer and (uuid := _uuid(one.event_id))}
+        if event_ids:
+            body = {"consumer": consumer, "event_ids": sorted(event_ids)}
+            call(consumer, "POST", "/operations/claims/discard", json=body)
 
 
-def _some(letters: list[DeadLetter]) -> list[DeadLetter]:
+def _batches(letters: list[DeadLetter]) -> Iterable[tuple[str, list[DeadLetter]]]:
+    """By topic. Raises if there is none."""
     if not letters:
-        raise FernError("there is no such dead letter.", command="fern dlq ls")
-    return letters
-
-
-def _parts(letters: Iterable[DeadLetter]) -> Iterable[tuple[str, list[DeadLetter]]]:
-    """By topic, and not too many at once."""
+        raise FernError("no dead letter matches these options.", command="fern dlq ls")
     by_topic = defaultdict[str, list[DeadLetter]](list)
     for letter in letters:
         by_topic[letter.topic].append(letter)
     for topic, of_topic in by_topic.items():
-        for start in range(0, len(of_topic), AT_ONCE):
-            yield topic, of_topic[start : start + AT_ONCE]
+        for start in range(0, len(of_topic), BATCH):
+            yield topic, of_topic[start : start + BATCH]
 
 
 def _groups(letters: Iterable[DeadLetter]) -> list[dict[str, Any]]:
@@ -234,36 +201,23 @@ def _groups(letters: Iterable[DeadLetter]) -> list[dict[str, Any]]:
     ]
 
 
-def _table(letters: Iterable[DeadLetter]) -> Table:
-    table = Table("topic", "consumer", "reason", "messages", "dead since", "one of them", box=None, pad_edge=False)
-    for group in _groups(letters):
-        table.add_row(*(str(value) for value in group.values()))
-    return table
+def _print_groups(letters: Iterable[DeadLetter]) -> None:
+    columns = "topic | consumer | reason | messages | dead since | one of them"
+    print_table(columns, (group.values() for group in _groups(letters)), empty="no dead letters")
 
 
 def _facts(letter: DeadLetter) -> dict[str, Any]:
-    return {
-        "event_id": letter.event_id,
-        "topic": letter.topic,
-        "consumer": letter.consumer,
-        "reason": letter.reason,
-        "died_at": letter.died_at,
-    }
+    return {name: getattr(letter, name) for name in ("event_id", "topic", "consumer", "reason", "died_at")}
 
 
 def _masked(data: bytes) -> Any:
-    try:
-        content = json.loads(data)
-    except ValueError:
-        content = None
-    return mask_value(content) if isinstance(content, dict) else f"[{len(data)} bytes that are no JSON object]"
-
-
-def _line(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _uuid(text: str) -> UUID | None:
     with contextlib.suppress(ValueError):
-        return UUID(text)
+        if isinstance(content := json.loads(data), dict):
+            return mask_value(content)
+    return f"[{len(data)} bytes that are no JSON object]"
+
+
+def _uuid(text: str) -> str | None:
+    with contextlib.suppress(ValueError):
+        return str(UUID(text))
     return None

@@ -1,47 +1,43 @@
-"""`fern doctor`: every check there is, each with what was found or what to do."""
+"""`fern doctor`: every check of this machine, each with what was found or what to do."""
 
-import json
-import os
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import click
 
 from fern.errors import DockerSilent, FernError
+from fern.output import json_option, make_console, print_json
 from fern.runtime import checks, docker
 from fern.runtime.processes import processes
-from fern.runtime.progress import make_console
 from fern.runtime.supervisor import Supervisor
 from fern.settings import Settings
+from pubsub_emulator import google
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     check: str
     ok: bool
     message: str
-    command: str | None
-    exit_code: int
+    command: str | None = None
+    exit_code: int = 0
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@json_option
 def doctor(as_json: bool) -> None:
-    """Look for what would keep the system from starting.
+    """Look for problems that would keep the system from starting.
 
     The exit code is that of the first problem found: 10 port taken, 11 Docker silent, 12 Python too old, 13 disk full,
     14 stale process, 17 embedded PostgreSQL unusable; 0 if there is none.
     """
-    settings = Settings.load()
-    findings = [_examine(name, check) for name, check in _checks(settings).items()]
+    results = [_examine(name, check) for name, check in _checks(Settings.load()).items()]
     if as_json:
-        click.echo(json.dumps({"items": [asdict(finding) for finding in findings]}, indent=2))
+        print_json({"items": [asdict(result) for result in results]})
     else:
-        _print(findings)
-    sys.exit(next((finding.exit_code for finding in findings if not finding.ok), 0))
+        _print(results)
+    sys.exit(next((result.exit_code for result in results if not result.ok), 0))
 
 
 def _checks(settings: Settings) -> dict[str, Callable[[], str]]:
@@ -50,7 +46,7 @@ def _checks(settings: Settings) -> dict[str, Callable[[], str]]:
         "disk": lambda: checks.check_disk(settings),
         "docker": _check_docker,
         "embedded postgres": checks.check_embedded_postgres,
-        "google's pubsub emulator": _find_google_emulator,
+        "google's pubsub emulator": lambda: str(google.find() or "none, not needed"),
     }
     if settings.mode == "docker":
         return checks_of_both
@@ -61,37 +57,25 @@ def _checks(settings: Settings) -> dict[str, Callable[[], str]]:
     }
 
 
-def _examine(name: str, check: Callable[[], str]) -> Finding:
+def _examine(name: str, check: Callable[[], str]) -> CheckResult:
     try:
-        return Finding(name, ok=True, message=check(), command=None, exit_code=0)
+        return CheckResult(name, True, check())
     except FernError as error:
-        return Finding(name, ok=False, message=error.message, command=error.command, exit_code=error.exit_code)
+        return CheckResult(name, False, error.message, error.command, error.exit_code)
 
 
 def _check_docker() -> str:
-    """No engine is fine, there is the embedded runtime; one that hangs is not."""
+    """No engine is fine, since there is the embedded runtime; one that hangs is not."""
     engine = docker.find_engine()
     if engine.state == "silent":
         raise DockerSilent(f"{engine.detail}.", command="fern up --embedded")
     return engine.detail if engine.state == "answering" else f"none, not needed ({engine.detail})"
 
 
-def _find_google_emulator() -> str:
-    """Only to compare behaviours with; the embedded runtime brings its own."""
-    candidates = [
-        Path(os.environ.get("CLOUDSDK_ROOT", "/usr/lib/google-cloud-sdk")),
-        *(Path(gcloud).resolve().parents[1] for gcloud in [shutil.which("gcloud")] if gcloud),
-    ]
-    for root in candidates:
-        if (emulator := root / "platform" / "pubsub-emulator" / "bin" / "cloud-pubsub-emulator").exists():
-            return str(emulator)
-    return "none, not needed"
-
-
-def _print(findings: list[Finding]) -> None:
+def _print(results: list[CheckResult]) -> None:
     console = make_console()
-    for finding in findings:
-        mark = "[green]✓[/]" if finding.ok else "[red]✗[/]"
-        console.print(f"{mark} {finding.check:<25} {finding.message}", soft_wrap=True)
-        if finding.command:
-            console.print(f"  {'try:':<25} [bold]{finding.command}[/]", soft_wrap=True)
+    for result in results:
+        mark = "[green]✓[/]" if result.ok else "[red]✗[/]"
+        console.print(f"{mark} {result.check:<25} {result.message}", soft_wrap=True)
+        if result.command:
+            console.print(f"  {'try:':<25} [bold]{result.command}[/]", soft_wrap=True)

@@ -1,50 +1,43 @@
 """`fern fault`: what goes wrong on purpose, on the bus and on the SMS sandbox, while they run.
 
-Both serve the same four calls over HTTP, so this knows neither their faults nor their parameters: `fern fault ls` asks them.
+Both serve the same routes, so this module knows neither their faults nor the settings of a fault: `fern fault ls` asks them.
 """
 
 import json
-from typing import Any, Final
+from typing import Any
 
 import click
-import httpx
-from rich.table import Table
 
-from fern.errors import FernError, NotRunning
-from fern.runtime.progress import make_console
-from fern.settings import Settings
+from fern.client import FAULT_TARGETS, RequestRefused, call
+from fern.errors import FernError
+from fern.output import json_option, print_json, print_table
 
-TARGETS: Final = {"bus": "pubsub-http", "sms": "sms-sandbox"}
-_TIMEOUT_SECONDS: Final = 5.0
-
-target_argument = click.argument("target", type=click.Choice(list(TARGETS)))
+target_argument = click.argument("target", type=click.Choice(FAULT_TARGETS))
+optional_target = click.argument("target", type=click.Choice(FAULT_TARGETS), required=False)
 
 
 @click.group()
 def fault() -> None:
-    """Break the bus or the SMS sandbox on purpose, and mend them."""
+    """Inject faults into the bus or the SMS sandbox, and clear them."""
 
 
 @fault.command("ls")
-@click.argument("target", type=click.Choice(list(TARGETS)), required=False)
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@optional_target
+@json_option
 def list_faults(target: str | None, as_json: bool) -> None:
-    """Show the faults there are, and which are on."""
-    items = [
-        {"target": name, **item} for name in ([target] if target else TARGETS) for item in _call("GET", name)["items"]
-    ]
+    """Show every fault, and which are on."""
+    targets = [target] if target else FAULT_TARGETS
+    items = [{"target": name, **item} for name in targets for item in _call("GET", name)["items"]]
     if as_json:
-        click.echo(json.dumps({"items": items}, indent=2))
+        print_json({"items": items})
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("target", "fault", "on", "settings", "what happens"):
-        table.add_column(column, no_wrap=column != "what happens")
+    rows = []
     for item in items:
         settings = " ".join(f"{key}={value}" for key, value in _settings(item).items()) if item["active"] else ""
-        table.add_row(
-            item["target"], item["name"], "[red]on[/]" if item["active"] else "", settings, item["description"]
+        rows.append(
+            (item["target"], item["name"], "[red]on[/]" if item["active"] else "", settings, item["description"])
         )
-    make_console().print(table)
+    print_table("target | fault | on | settings | what happens", rows)
 
 
 @fault.command("set")
@@ -52,7 +45,7 @@ def list_faults(target: str | None, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
-    "--rate", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="How often it strikes; 0 clears it."
+    "--rate", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Share of calls; 0 clears it."
 )
 def set_fault(target: str, name: str, settings: tuple[str, ...], rate: float) -> None:
     """Switch a fault on.
@@ -63,16 +56,16 @@ def set_fault(target: str, name: str, settings: tuple[str, ...], rate: float) ->
         _call("DELETE", target, name)
         click.echo(f"{target}: {name} is off")
         return
-    item = _call("PUT", target, name, {"rate": rate, **dict(_setting(text) for text in settings)})
+    item = _call("PUT", target, name, json={"rate": rate, **dict(_setting(text) for text in settings)})
     click.echo(f"{target}: {name} is on, " + ", ".join(f"{key} {value}" for key, value in _settings(item).items()))
 
 
 @fault.command("clear")
-@click.argument("target", type=click.Choice(list(TARGETS)), required=False)
+@optional_target
 @click.argument("name", required=False)
 def clear_faults(target: str | None, name: str | None) -> None:
-    """Switch one fault off, or all of a target, or all."""
-    for each in [target] if target else TARGETS:
+    """Switch off one fault, all of a target, or all."""
+    for each in [target] if target else FAULT_TARGETS:
         _call("DELETE", each, name)
         click.echo(f"{each}: {name or 'every fault'} is off")
 
@@ -91,14 +84,9 @@ def _settings(item: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in item.items() if key not in ("target", "name", "description", "active")}
 
 
-def _call(method: str, target: str, name: str | None = None, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    url = f"{Settings.load().url(TARGETS[target])}/faults" + (f"/{name}" if name else "")
+def _call(method: str, target: str, name: str | None = None, **body: Any) -> dict[str, Any]:
     try:
-        response = httpx.request(method, url, json=body, timeout=_TIMEOUT_SECONDS)
-    except httpx.HTTPError as error:
-        raise NotRunning(f"the {target} does not answer at {url}: {error}.", command="make up") from error
-    if response.is_error:
-        detail = response.json().get("detail") if "json" in response.headers.get("content-type", "") else response.text
-        raise FernError(f"{target}: {detail}", command=f"fern fault ls {target}")
-    answer: dict[str, Any] = response.json() if response.content else {}
-    return answer
+        answer: dict[str, Any] = call(target, method, "/faults" + (f"/{name}" if name else ""), **body)
+        return answer
+    except RequestRefused as refused:
+        raise FernError(f"{target}: {refused.message}", command=f"fern fault ls {target}") from None

@@ -1,20 +1,16 @@
-"""`fern console serve`: serves the page, tells it what is going on, and does what its buttons say.
+"""Serves the console's page, streams the state of the system to it, and carries out its actions.
 
-The console can kill processes, so nobody else's page may press its buttons: it listens on this machine only, answers only to its
-own name (or a page could reach it under a name that it made point here), and a change must come from its own page, as JSON.
+The console can kill processes, so no other page may use it. It listens on this machine only; it answers only to its own host
+names, against DNS rebinding; and it accepts a change only from its own page, as JSON.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
-import click
-import httpx
 import msgspec
-from litestar import Litestar, get, post, put
+from litestar import Litestar, Request, Router, get, post, put
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.di import NamedDependency, Provide
@@ -25,19 +21,19 @@ from litestar.response import File, Stream
 from litestar.types import Guard
 from msgspec import Meta
 
-from fern.commands.trace import journey
-from fern.console.actions import Hands, Said
+from fern.client import AsyncClient
+from fern.console.actions import ActionResult, Actions
 from fern.console.watch import Board, Watch
 from fern.errors import FernError
 from fern.settings import Settings
+from fern.trace import journey
 from servicekit.problems import Problem
-from servicekit.process import run
 from servicekit.web import serve
 
 PAGE = Path(__file__).parent / "page"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".html": "text/html"}
 HEADERS = {
-    # Names and texts are strangers' words: the page may load and run nothing but its own files.
+    # Names and texts come from users: the page may load and run nothing but its own files.
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "Cache-Control": "no-cache",
     "Referrer-Policy": "no-referrer",
@@ -50,11 +46,11 @@ TIMEOUT = 5.0
 def own_page_only(port: int) -> Guard:
     names = {f"127.0.0.1:{port}", f"localhost:{port}"}
 
-    def guard(asking: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-        host, headers = asking.headers.get("host", ""), asking.headers
+    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        host, headers = connection.headers.get("host", ""), connection.headers
         if host not in names:
             raise Problem(403, "wrong-host", f"The console answers to {' and '.join(sorted(names))} only.")
-        if asking.scope.get("method") not in READING and not (
+        if connection.scope.get("method") not in READING and not (
             headers.get("origin") == f"http://{host}"
             and headers.get("sec-fetch-site", "same-origin") == "same-origin"
             and headers.get("content-type", "").startswith("application/json")
@@ -107,64 +103,46 @@ class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post("/api/labour/{verb:str}", status_code=200)
 async def act(
-    hands: NamedDependency[Hands], watch: NamedDependency[Watch], verb: FromPath[str], data: JSONBody[dict[str, str]]
-) -> list[Said]:
-    watch.nudge()
-    said = await hands.act(verb, data)
-    watch.nudge()
-    return said
+    actions: NamedDependency[Actions], verb: FromPath[str], data: JSONBody[dict[str, str]]
+) -> list[ActionResult]:
+    return await actions.act(verb, data)
 
 
 @post("/api/processes/{name:str}/kill", status_code=200)
-async def kill(
-    hands: NamedDependency[Hands], watch: NamedDependency[Watch], name: FromPath[str], data: JSONBody[dict[str, str]]
-) -> list[Said]:
-    said = await hands.kill(name)
-    watch.nudge()
-    return [said]
+async def kill(actions: NamedDependency[Actions], name: FromPath[str]) -> list[ActionResult]:
+    return [await actions.kill(name)]
 
 
 @put("/api/faults/{target:str}/{name:str}")
 async def set_fault(
-    hands: NamedDependency[Hands],
-    watch: NamedDependency[Watch],
-    target: FromPath[str],
-    name: FromPath[str],
-    data: JSONBody[Rate],
-) -> list[Said]:
-    said = await hands.set_fault(target, name, data.rate)
-    watch.nudge()
-    return [said]
+    actions: NamedDependency[Actions], target: FromPath[str], name: FromPath[str], data: JSONBody[Rate]
+) -> list[ActionResult]:
+    return [await actions.set_fault(target, name, data.rate)]
 
 
-@post("/api/mend", status_code=200)
-async def mend(
-    hands: NamedDependency[Hands], watch: NamedDependency[Watch], data: JSONBody[dict[str, str]]
-) -> list[Said]:
-    said = await hands.mend()
-    watch.nudge()
-    return said
+@post("/api/faults/clear", status_code=200)
+async def clear_faults(actions: NamedDependency[Actions]) -> list[ActionResult]:
+    return await actions.clear_faults()
 
 
 def create_app(settings: Settings, port: int, board: Board, watch: Watch) -> Litestar:
-    http = httpx.AsyncClient(timeout=TIMEOUT, trust_env=False)
+    client = AsyncClient(settings, TIMEOUT)
 
-    @asynccontextmanager
-    async def with_http(_: Litestar) -> AsyncGenerator[None, None]:
-        async with http:
-            yield
+    def nudge(_: Request[Any, Any, Any]) -> None:
+        watch.nudge()
 
+    changing = [act, kill, set_fault, clear_faults]
+    changes = Router("/", route_handlers=changing, before_request=nudge, after_response=nudge)
     return Litestar(
-        [show_page, page_file, health, live, show_journey, act, kill, set_fault, mend],
+        [show_page, page_file, health, live, show_journey, changes],
         dependencies={
             "settings": Provide(lambda: settings, sync_to_thread=False),
             "board": Provide(lambda: board, sync_to_thread=False),
-            "watch": Provide(lambda: watch, sync_to_thread=False),
-            "hands": Provide(lambda: Hands(settings, http), sync_to_thread=False),
+            "actions": Provide(lambda: Actions(settings, client), sync_to_thread=False),
         },
         guards=[own_page_only(port)],
         plugins=[ProblemDetailsPlugin(ProblemDetailsConfig(enable_for_all_http_exceptions=True))],
-        lifespan=[with_http],
+        lifespan=[client],
         state=State({"stopping": asyncio.Event()}),
         openapi_config=None,
         logging_config=None,
@@ -172,24 +150,12 @@ def create_app(settings: Settings, port: int, board: Board, watch: Watch) -> Lit
 
 
 async def work(settings: Settings, port: int, stop: asyncio.Event) -> None:
+    """Serve and watch until `stop`. If one of the two fails, the other stops too."""
     board = Board()
     watch = Watch(settings, board)
+    app = create_app(settings, port, board, watch)
     watching = asyncio.create_task(watch.run(stop))
-    serving = asyncio.create_task(
-        serve(create_app(settings, port, board, watch), host="127.0.0.1", port=port, stop=stop)
-    )
-    await asyncio.wait([watching, serving], return_when=asyncio.FIRST_COMPLETED)  # one alone would be of no use
+    serving = asyncio.create_task(serve(app, host="127.0.0.1", port=port, stop=stop))
+    await asyncio.wait([watching, serving], return_when=asyncio.FIRST_COMPLETED)
     stop.set()
     await asyncio.gather(watching, serving)
-
-
-@click.group()
-def console() -> None:
-    """The page that shows and breaks everything."""
-
-
-@console.command("serve")
-@click.option("--port", type=click.IntRange(1, 65535), required=True, help="Port to listen on, on this machine only.")
-def serve_command(port: int) -> None:
-    """Serve the console in the foreground."""
-    run("console", lambda stop: work(Settings.load(), port, stop))

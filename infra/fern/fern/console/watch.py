@@ -1,47 +1,44 @@
-"""Looks at the whole system, for all browsers at once, and only while one is looking.
+"""Polls the whole system, once for all browsers, and only while one is connected.
 
-What was seen lies on the board by name. Each look is `{"ok": true, "data": …}`, or, when somebody did not answer,
-`{"ok": false, "why": …, "since": …, "data": what was seen last}`: old news is shown as old.
+The board has the latest result of each query by name: `{"ok": true, "data": …}`, or, after a failure,
+`{"ok": false, "why": …, "since": …, "data": the last good result}`, which the page shows as stale.
 """
 
 import asyncio
 import time
 import tomllib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-import httpx
 import msgspec
 from structlog import get_logger
 
-from fern.commands.operate import processes_now
-from fern.commands.token import make_token
+from fern.client import APIS, AsyncClient
 from fern.errors import FernError
-from fern.settings import OPERATIONS_TOKEN, PROJECT_ROOT, Settings
+from fern.runtime.system import processes_now
+from fern.settings import MOTHER, PROJECT_ROOT, Settings
 from messaging.backoff import wait, wait_for_any
 
 log = get_logger()
 
-MOTHER = "ada"  # who `fern up` seeds a first labour for
 EVENTS, TEXTS = 12, 60  # how many of the newest are shown
-EAGER_SECONDS, CALM_SECONDS = 0.2, 1.0  # between looks: while things move, and otherwise
-EAGER_FOR = 3.0
+EAGER_SECONDS, CALM_SECONDS = 0.2, 1.0  # between two polls: while something happens, and otherwise
+EAGER_FOR = 3.0  # seconds
 PING_SECONDS = 2.0
 TIMEOUT = 2.0
 
-OPERATOR = {"Authorization": f"Bearer {OPERATIONS_TOKEN}"}
-GOOGLE = "In Docker the bus is Google's, which cannot be broken on purpose. Ours can: make up ARGS=--embedded"
+GOOGLE = "In Docker the bus is Google's emulator, which has no faults. Ours has: make up ARGS=--embedded"
 
 
 class Board:
-    """The latest of everything. A listener gets what changed since it last took something, so none can fall behind."""
+    """The latest results. A listener gets what changed since its last event, so a slow one skips states instead of lagging."""
 
     def __init__(self) -> None:
         self.seq = 0
         self.listeners = 0
-        self.somebody_looks = asyncio.Event()
+        self.is_watched = asyncio.Event()
         self._parts: dict[str, tuple[int, Any]] = {}
         self._changed = asyncio.Event()
 
@@ -56,9 +53,9 @@ class Board:
             self._changed = asyncio.Event()
 
     async def listen(self, stopping: asyncio.Event) -> AsyncIterator[bytes]:
-        """Server-sent events: all of it first, then what changes, and a ping when nothing does."""
+        """Server-sent events: first everything, then each change, and a ping every 2 s without one."""
         self.listeners += 1
-        self.somebody_looks.set()
+        self.is_watched.set()
         seen = 0
         try:
             while not stopping.is_set():
@@ -74,160 +71,132 @@ class Board:
         finally:
             self.listeners -= 1
             if not self.listeners:
-                self.somebody_looks.clear()
+                self.is_watched.clear()
 
 
 class Watch:
     def __init__(self, settings: Settings, board: Board) -> None:
         self._settings = settings
         self._board = board
-        self._http = httpx.AsyncClient(timeout=TIMEOUT, trust_env=False)
+        self._client = AsyncClient(settings, TIMEOUT)
         self._nudged = asyncio.Event()
         self._eager_until = 0.0
         self._seen: dict[str, tuple[datetime, Any]] = {}
 
     def nudge(self) -> None:
-        """Something happens: look at once, and more often for a while."""
+        """Poll at once, and more often for a while: something happens."""
         self._eager_until = time.monotonic() + EAGER_FOR
         self._nudged.set()
         self._nudged = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
-        async with self._http, asyncio.TaskGroup() as tasks:
-            for look in (self._processes, self._counts, self._bus, self._story):
-                tasks.create_task(self._again_and_again(look, stop))
+        async with self._client, asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._repeat(self._counts, stop))
+            for name, query in (("processes", self._processes), ("bus", self._bus), ("story", self._story)):
+                tasks.create_task(self._repeat(partial(self._see, name, query), stop))
             following = tasks.create_task(self._follow_the_phones(stop))
             await stop.wait()
             following.cancel()
 
-    async def _again_and_again(self, look: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
+    async def _repeat(self, poll: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
         while not stop.is_set():
-            await wait_for_any(self._board.somebody_looks, stop, seconds=3600)
+            await wait_for_any(self._board.is_watched, stop, seconds=3600)
             nudged, began = self._nudged, time.monotonic()
-            await look()
+            await poll()
             took = time.monotonic() - began
             pause = EAGER_SECONDS if began < self._eager_until else CALM_SECONDS
-            await wait_for_any(nudged, stop, seconds=max(pause, 5 * took))  # a big table is not read all the time
+            await wait_for_any(nudged, stop, seconds=max(pause, 5 * took))  # a slow query is repeated less often
 
-    async def _processes(self) -> None:
-        async def look() -> Any:
-            rows = await asyncio.to_thread(processes_now, self._settings)
-            shown = ("process", "state", "health", "restarts")
-            return [{name: getattr(row, name) for name in shown} for row in rows]
-
-        await self._see("processes", look)
+    async def _processes(self) -> Any:
+        rows = await asyncio.to_thread(processes_now, self._settings)
+        return [{name: getattr(row, name) for name in ("process", "state", "health", "restarts")} for row in rows]
 
     async def _counts(self) -> None:
-        """From the phones upwards: whatever is seen further down must then be known further up, or it is unexplained."""
+        """Query from the phones back to the labour, so that the cause of everything seen is seen too."""
         before = self._board["labour"]
         await self._see("sms", self._sms)
-        await self._see("notification", lambda: self._service("notification-api"))
-        await self._see("labour", lambda: self._service("labour-api"))
-        sms, notification, labour = (self._board[name] for name in ("sms", "notification", "labour"))
-        parts = {"sms-sandbox": sms, "notification-api": notification, "labour-api": labour}
-        silent = [name for name, part in parts.items() if not part["ok"]]
-
-        async def look() -> Any:
-            if silent:
-                raise Silent(f"{' and '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer")
-            earlier = before["data"] if before and before["ok"] else labour["data"]
-            bus = self._board["bus"]
-            dead = bus["data"]["dead"] if bus and bus["ok"] else 0
-            return draw_up(labour["data"], notification["data"], sms["data"]["total"], earlier["claims"], dead)
-
-        await self._see("account", look)
+        await self._see("notification", partial(self._service, "notification"))
+        await self._see("labour", partial(self._service, "labour"))
+        await self._see("account", partial(self._account, before))
         account = self._board["account"]
         if account["ok"] and account["data"]["on_the_way"]:
             self._eager_until = max(self._eager_until, time.monotonic() + CALM_SECONDS)
 
-    async def _bus(self) -> None:
-        async def look() -> Any:
-            if self._settings.mode == "docker":
-                raise Silent(GOOGLE)
-            faults, backlog = await self._get("pubsub-http", "/faults"), await self._get("pubsub-http", "/backlog")
-            dead = [item for item in backlog["items"] if item["subscription"].endswith(".dlq")]
-            return {
-                "faults": faults["items"],
-                "backlog": [item for item in backlog["items"] if item not in dead and item["unacked"]],
-                "dead": sum(item["unacked"] for item in dead),
-            }
+    async def _account(self, labour_before: Any) -> Any:
+        parts = {name: self._board[name] for name in ("sms", "notification", "labour")}
+        if silent := [APIS[name] for name, part in parts.items() if not part["ok"]]:
+            raise FernError(f"{' and '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer")
+        sms, notification, labour = (part["data"] for part in parts.values())
+        earlier = labour_before["data"] if labour_before and labour_before["ok"] else labour
+        bus = self._board["bus"]
+        dead = bus["data"]["dead"] if bus and bus["ok"] else 0
+        return draw_up(labour, notification, sms["total"], earlier["claims"], dead)
 
-        await self._see("bus", look)
+    async def _bus(self) -> Any:
+        if self._settings.mode == "docker":
+            raise FernError(GOOGLE)
+        faults, backlog = await self._client.get("bus", "/faults"), await self._client.get("bus", "/backlog")
+        dead = [item for item in backlog["items"] if item["subscription"].endswith(".dlq")]
+        return {
+            "faults": faults["items"],
+            "backlog": [item for item in backlog["items"] if item not in dead and item["unacked"]],
+            "dead": sum(item["unacked"] for item in dead),
+        }
 
     async def _sms(self) -> Any:
-        faults = await self._get("sms-sandbox", "/faults")
-        texts = await self._get("sms-sandbox", "/sandbox/messages", limit=TEXTS)
+        faults = await self._client.get("sms", "/faults")
+        texts = await self._client.get("sms", "/sandbox/messages", limit=TEXTS)
         url = self._settings.url("sms-sandbox")
         return {"faults": faults["items"], "texts": texts["items"], "total": texts["total"], "url": url}
 
-    async def _service(self, api: str) -> Any:
-        if api == "notification-api":
-            ledger = await self._get(api, "/operations/notifications/counts", OPERATOR)
-        pipeline = await self._get(api, "/operations/pipeline", OPERATOR)
-        newest = await self._get(api, "/operations/outbox", OPERATOR, newest="true", limit=EVENTS)
-        return {**pipeline, "events": newest["items"], **({"ledger": ledger} if api == "notification-api" else {})}
+    async def _service(self, service: str) -> Any:
+        ledger = {}
+        if service == "notification":
+            ledger = {"ledger": await self._client.get(service, "/operations/notifications/counts")}
+        pipeline = await self._client.get(service, "/operations/pipeline")
+        newest = await self._client.get(service, "/operations/outbox", newest="true", limit=EVENTS)
+        return {**pipeline, "events": newest["items"], **ledger}
 
-    async def _story(self) -> None:
+    async def _story(self) -> Any:
         """The mother's newest labour, as she sees it."""
-
-        async def look() -> Any:
-            mother = {"Authorization": f"Bearer {make_token(MOTHER)}"}
-            labours = (await self._get("labour-api", "/api/v1/labours", mother, limit=1))["items"]
-            if not labours:
-                return None
-            here = f"/api/v1/labours/{labours[0]['id']}"
-            contractions = await self._get("labour-api", f"{here}/contractions", mother)
-            told = await self._get("labour-api", f"{here}/told", mother)
-            return {**labours[0], "contractions": contractions["items"], "told": told["items"]}
-
-        await self._see("story", look)
+        path = "/api/v1/labours"
+        if not (labours := (await self._client.get("labour", path, MOTHER, limit=1))["items"]):
+            return None
+        path = f"{path}/{labours[0]['id']}"
+        contractions = await self._client.get("labour", f"{path}/contractions", MOTHER)
+        told = await self._client.get("labour", f"{path}/told", MOTHER)
+        return {**labours[0], "contractions": contractions["items"], "told": told["items"]}
 
     async def _follow_the_phones(self, stop: asyncio.Event) -> None:
-        """The sandbox says at once when a text arrives."""
+        """The sandbox sends an event when a text arrives."""
         while not stop.is_set():
-            await wait_for_any(self._board.somebody_looks, stop, seconds=3600)
-            url = self._settings.url("sms-sandbox") + "/sandbox/events"
-            with suppress(httpx.HTTPError):
-                async with self._http.stream("GET", url, timeout=httpx.Timeout(TIMEOUT, read=None)) as feed:
-                    async for line in feed.aiter_lines():
-                        if line.startswith("event:"):
-                            self.nudge()
+            await wait_for_any(self._board.is_watched, stop, seconds=3600)
+            async for line in self._client.lines("sms", "/sandbox/events"):
+                if line.startswith("event:"):
+                    self.nudge()
             await wait(stop, CALM_SECONDS)
 
-    async def _see(self, name: str, look: Callable[[], Awaitable[Any]]) -> None:
+    async def _see(self, name: str, query: Callable[[], Awaitable[Any]]) -> None:
         try:
-            data = await look()
-        except Exception as error:  # whatever it is, the console stays up and says so
-            if not isinstance(error, Silent | FernError):
-                log.warning("could not look", part=name, exc_info=error)
+            data = await query()
+        except Exception as error:  # of any kind: the console stays up and shows it
+            if not isinstance(error, FernError):
+                log.warning("a query of the console failed", part=name, exc_info=error)
             since, last = self._seen.get(name, (None, None))
-            self._board.put(name, {"ok": False, "why": str(error), "since": since, "data": last})
+            self._board.put(name, {"ok": False, "why": str(error).removesuffix("."), "since": since, "data": last})
         else:
             self._seen[name] = (datetime.now(UTC), data)
             self._board.put(name, {"ok": True, "data": data})
-
-    async def _get(self, process: str, path: str, headers: Mapping[str, str] | None = None, **query: Any) -> Any:
-        try:
-            answer = await self._http.get(self._settings.url(process) + path, headers=headers, params=query)
-        except httpx.HTTPError:
-            raise Silent(f"{process} does not answer") from None
-        if not answer.is_success:
-            raise Silent(f"{process} answers {answer.status_code} to {path}")
-        return msgspec.json.decode(answer.content)
-
-
-class Silent(Exception):
-    """Somebody did not say what was asked for."""
 
 
 TOPICS: dict[str, list[str]] = tomllib.loads((PROJECT_ROOT / "infra/topology.toml").read_text())["topics"]
 
 
 def draw_up(labour: Any, notification: Any, texts: int, labour_claims: Any, dead: int) -> dict[str, int]:
-    """Three equations: committed = published, wanted = claimed, owed = sent = texts. What they lack is on the way, or refused, or
-    waits for a person; what is further down without being known further up is unexplained.
+    """Three equations: committed = published, wanted = claimed, owed = sent = texts. The difference is on the way, refused, or
+    waits for a person's decision; a stage that has more than the stage before is unexplained.
 
-    `labour_claims` are from before the others, `texts` too: so nothing that is on the move looks as if it came from nowhere.
+    `labour_claims` and `texts` were read before the others, so that nothing in motion seems to have no cause.
     """
     outboxes, states = (labour["outbox"], notification["outbox"]), notification["ledger"]["states"]
     wanted_there, wanted_back = _wanted_by("notification", labour), _wanted_by("labour", notification)
@@ -250,7 +219,7 @@ def draw_up(labour: Any, notification: Any, texts: int, labour_claims: Any, dead
         "unsettled": unsettled,
     }
     unclaimed = account["wanted"] - account["claimed"] - account["parked"] - account["discarded"] - dead
-    account["on_the_way"] = max(account["waiting"], unclaimed) + unsettled  # nobody claims what still waits
+    account["on_the_way"] = max(account["waiting"], unclaimed) + unsettled  # what waits in an outbox has no claim yet
     account["unexplained"] = (
         max(0, claimed_there - wanted_there) + max(0, claimed_back - wanted_back) + max(0, texts - sent - unsettled)
     )

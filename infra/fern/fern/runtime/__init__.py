@@ -1,1 +1,1 @@
-"""The system on this machine: what runs, in which order, and how to tell that it is well."""
+"""The local system: which processes run, in which order they start, and how to tell that they are healthy."""

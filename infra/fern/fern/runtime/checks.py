@@ -1,4 +1,4 @@
-"""What must be true of this machine before anything starts. `fern doctor` shows the checks, `fern up` insists on them."""
+"""What must be true of this machine before anything starts. `fern doctor` shows every check; `fern up` fails with the first."""
 
 import shutil
 import socket
@@ -41,21 +41,21 @@ def check_stale_processes(settings: Settings, supervisor: Supervisor) -> str:
         return "none (the system is running)"
     if orphans := list(orphaned_processes(settings)):
         names = ", ".join(f"{name} (pid {process.pid})" for name, process in orphans)
-        raise StaleProcess(f"from last time, without their supervisor, still run: {names}.", command="fern down")
+        raise StaleProcess(
+            f"processes of an earlier run are left without their supervisor: {names}.", command="fern down"
+        )
     return "none"
 
 
 def check_ports(settings: Settings, supervisor: Supervisor) -> str:
-    """Only while our own processes are down: afterwards the ports are taken by them."""
+    """Checks nothing while the system runs, because its own processes have the ports."""
     first, last = settings.port_base, settings.port_base + max(PORTS.values())
     if supervisor.is_running():
         return f"{first} to {last} are ours"
     for name in PORTS:
         if _is_taken(port := settings.port(name)):
-            raise PortTaken(
-                f"port {port}, needed by {name}, is taken by {holder_of(port)}.",
-                command=f"FERN_PORT_BASE={settings.port_base + 1000} make up",
-            )
+            what = f"port {port}, needed by {name}, is taken by {holder_of(port)}."
+            raise PortTaken(what, command=f"FERN_PORT_BASE={settings.port_base + 1000} make up")
     return f"{first} to {last} are free"
 
 
@@ -66,26 +66,20 @@ def free_bytes(path: Path) -> int:
 
 
 def holder_of(port: int) -> str:
-    for process in psutil.process_iter():
-        try:
-            connections = process.net_connections(kind="tcp")
-        except psutil.Error:  # gone meanwhile, or of another user
-            continue
-        if any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in connections):
-            return f"{process.name()} (pid {process.pid})"
+    for process in psutil.process_iter(["name", "net_connections"]):
+        for connection in process.info["net_connections"] or ():
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
+                return f"{process.info['name']} (pid {process.pid})"
     return "a process of another user"
 
 
 def orphaned_processes(settings: Settings) -> Iterator[tuple[str, psutil.Process]]:
-    """Processes of ours whose supervisor is gone. Only meaningful while it is not running.
+    """Our processes whose supervisor has ended. Call it only while no supervisor runs.
 
-    They are known by the environment they were given; PostgreSQL overwrites its own, but leaves its pid with its data.
+    They are recognised by their environment; PostgreSQL, which overwrites its own, by the pid file in its data directory.
     """
-    for process in psutil.process_iter():
-        try:
-            environment = process.environ()
-        except psutil.Error:
-            continue
+    for process in psutil.process_iter(["environ"]):
+        environment = process.info["environ"] or {}
         name = environment.get("FERN_PROCESS", "postgres")
         if environment.get("FERN_HOME") == str(settings.home) and name != "postgres":
             yield name, process

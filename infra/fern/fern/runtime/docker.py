@@ -1,4 +1,4 @@
-"""The other way to run it: the same processes as containers, where a Docker engine answers."""
+"""The same processes as containers, if a Docker engine is running."""
 
 import json
 import os
@@ -21,7 +21,7 @@ class Engine:
 
 
 def find_engine() -> Engine:
-    """Never takes longer than a few seconds: an engine that hangs accepts the connection and then says nothing."""
+    """Takes a few seconds at most: an engine that hangs accepts the connection and never answers."""
     if shutil.which("docker") is None:
         return Engine("missing", "there is no docker command")
     try:
@@ -47,12 +47,12 @@ def require_engine(engine: Engine) -> None:
 def up(settings: Settings) -> None:
     started = _compose(settings, "up", "--detach", "--build", "--wait", "--wait-timeout", str(START_TIMEOUT))
     if started.returncode != 0:
-        raise JobFailed("docker compose did not bring everything up; its words are above.", command="fern logs")
+        raise JobFailed("docker compose did not bring everything up; its output is above.", command="fern logs")
 
 
 def down(settings: Settings, *, delete_data: bool) -> None:
     if _compose(settings, "down", "--timeout", "15", *(["--volumes"] if delete_data else [])).returncode != 0:
-        raise JobFailed("docker compose did not take everything down; its words are above.")
+        raise JobFailed("docker compose did not take everything down; its output is above.")
 
 
 def logs(settings: Settings, process: str | None, lines: int, *, follow: bool) -> None:
@@ -60,10 +60,10 @@ def logs(settings: Settings, process: str | None, lines: int, *, follow: bool) -
 
 
 def kill(settings: Settings, process: str) -> None:
-    """An engine does not restart what was killed through itself, so we do; a bus that forgot its topics gets them back."""
+    """An engine does not restart a container that was killed through itself, so `up` does; it also restores the bus's topics."""
     for arguments in (("kill", process), ("up", "--detach", "--no-build")):
         if _compose(settings, *arguments).returncode != 0:
-            raise JobFailed(f"docker compose could not kill {process}; its words are above.", command="fern status")
+            raise JobFailed(f"docker compose could not kill {process}; its output is above.", command="fern status")
 
 
 def containers(settings: Settings) -> list[dict[str, Any]]:

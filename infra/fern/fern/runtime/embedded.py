@@ -1,39 +1,36 @@
-"""Up and down without Docker: console and postgres, then the bus and the SMS sandbox, then one-shot jobs, then the services."""
+"""Up and down without Docker: console and PostgreSQL, then bus and SMS sandbox, then one-shot jobs, then the services."""
 
 import asyncio
-import os
 import signal
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import psutil
 
-from fern.errors import JobFailed
+from fern.output import Progress, make_console
 from fern.runtime import postgres
 from fern.runtime.checks import check_disk, check_ports, check_stale_processes, orphaned_processes
 from fern.runtime.health import wait_until_healthy
-from fern.runtime.processes import STAGES, Process, Stage, console, jobs, processes
-from fern.runtime.progress import Progress
+from fern.runtime.jobs import jobs, run_job
+from fern.runtime.processes import STAGES, Process, Stage, console, processes
 from fern.runtime.supervisor import Supervisor
-from fern.settings import PROJECT_ROOT, Settings
+from fern.settings import Settings
 
 STAGE_TIMEOUT: dict[Stage, float] = {"console": 60.0, "database": 90.0, "backing": 60.0, "service": 90.0}
-JOB_TIMEOUT = 120.0
 STOP_TIMEOUT = 12.0
 
 
 class EmbeddedRuntime:
-    def __init__(self, settings: Settings, progress: Progress, *, only_console: bool = False) -> None:
-        """Where all else runs in containers, only the console runs here: it must be able to kill them."""
+    def __init__(self, settings: Settings, progress: Progress | None = None, *, only_console: bool = False) -> None:
+        """`only_console` is for Docker mode: the console runs on the host, to be able to kill containers."""
         self._settings = settings
-        self._progress = progress
+        self._progress = progress or Progress(make_console())
         self.processes = [console(settings)] if only_console else processes(settings)
         self.supervisor = Supervisor(settings, self.processes)
 
     def up(self) -> None:
-        """Bring up what is not up yet; a system that runs with other settings is taken down first."""
+        """Start what is not running. A system that runs with other settings is stopped first."""
         if self.supervisor.is_running() and not self.supervisor.is_current():
             self.down()
         check_disk(self._settings)
@@ -53,7 +50,7 @@ class EmbeddedRuntime:
         self._start("console")
 
     def down(self) -> None:
-        """Also ends what another mode or version has left running under our supervisor."""
+        """Also stops processes that another mode or version started under our supervisor."""
         if self.supervisor.daemon() is not None and self._answers():
             known = self.supervisor.states().keys()
             for stage in reversed(STAGES):
@@ -89,13 +86,13 @@ class EmbeddedRuntime:
             )
 
     def _prepare(self) -> None:
-        """Databases first, then all jobs at the same time: they do not depend on each other."""
+        """Create the databases, then run all jobs at the same time."""
         with self._progress.step("databases and roles"):
             asyncio.run(postgres.ensure_service_databases(self._settings.postgres.dsn()))
         started = time.monotonic()
 
         def run(title: str, command: list[str]) -> None:
-            self._run_job(title, command)
+            run_job(title, command, self._settings.environment())
             self._progress.done(title, started)
 
         work = jobs()
@@ -103,33 +100,13 @@ class EmbeddedRuntime:
             for outcome in [pool.submit(run, title, command) for title, command in work.items()]:
                 outcome.result()
 
-    def _run_job(self, title: str, command: list[str]) -> None:
-        environment = {**os.environ, **self._settings.environment()}
-        try:
-            subprocess.run(
-                command,
-                cwd=PROJECT_ROOT,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=JOB_TIMEOUT,
-                check=True,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise JobFailed(f"{title}: not done after {JOB_TIMEOUT:.0f} s.", command=" ".join(command)) from error
-        except subprocess.CalledProcessError as error:
-            last_lines = "\n".join(error.stdout.splitlines()[-15:])
-            raise JobFailed(f"{title}: failed.", details=last_lines, command=" ".join(command)) from error
-
     def _answers(self) -> bool:
-        try:
+        with suppress(OSError):
             return bool(self.supervisor.states())
-        except OSError:
-            return False
+        return False
 
     def _end_what_is_left(self) -> None:
-        """The supervisor is gone or hangs: end it first, lest it restarts the others, and postgres last."""
+        """For a supervisor that is gone or hangs. It ends first, so that it restarts nothing, and PostgreSQL last."""
         left = list(orphaned_processes(self._settings))
         if (daemon := self.supervisor.daemon()) is not None:
             with self._progress.step(f"end supervisor (pid {daemon.pid})"):
@@ -140,7 +117,7 @@ class EmbeddedRuntime:
         ):
             if group:
                 pids = ", ".join(str(process.pid) for process in group)
-                with self._progress.step(f"end {names} from last time (pid {pids})"):
+                with self._progress.step(f"end {names} of an earlier run (pid {pids})"):
                     _end(group, with_signal)
 
 

@@ -1,11 +1,11 @@
-"""Whether a process does its job, not merely exists: its port answers, or its heartbeat is fresh."""
+"""Whether a process works: its port answers, or its heartbeat is recent."""
 
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-import httpx
-
+from fern.client import probe
 from fern.errors import DiskFull, NeverHealthy
 from fern.runtime import postgres
 from fern.runtime.checks import free_bytes
@@ -14,11 +14,8 @@ from fern.runtime.supervisor import ProcessState, Supervisor, tail
 from fern.settings import Settings
 
 HEARTBEAT_MAX_AGE = 15.0
-PROBE_TIMEOUT = 2.0
 POLL_INTERVAL = 0.1
-HOPELESS_RESTARTS = 2  # a process that has died this often while we wait will not be fine in a moment
-
-_client = httpx.Client(timeout=PROBE_TIMEOUT, trust_env=False)  # one for all: making one costs more than many probes
+HOPELESS_RESTARTS = 2  # while waiting, after which a process counts as broken
 
 
 def problem(process: Process, state: ProcessState, settings: Settings) -> str | None:
@@ -26,28 +23,16 @@ def problem(process: Process, state: ProcessState, settings: Settings) -> str | 
     if state.state not in ("RUNNING", "STARTING"):
         return state.state.lower()
     if process.health_url:
-        return _http_problem(process.health_url)
+        return probe(process.health_url)
     if process.heartbeat:
-        return _heartbeat_problem(process, state)
+        return _heartbeat_problem(process.heartbeat, state)
     ready = [str(postgres.binary("pg_isready")), "-h", "127.0.0.1", "-p", str(settings.port("postgres")), "-t", "2"]
     return None if subprocess.run(ready, capture_output=True, check=False).returncode == 0 else "takes no connections"
 
 
-def _http_problem(url: str) -> str | None:
-    try:
-        answer = _client.get(url)
-    except httpx.HTTPError as error:
-        return f"no answer ({type(error).__name__})"
-    return None if answer.is_success else f"answers {answer.status_code}"
-
-
-def _heartbeat_problem(process: Process, state: ProcessState) -> str | None:
-    assert process.heartbeat is not None  # noqa: S101
-    try:
-        beat_at = process.heartbeat.stat().st_mtime
-    except FileNotFoundError:
-        return "no heartbeat yet"
-    if beat_at < state.started_at:  # left by the process before
+def _heartbeat_problem(heartbeat: Path, state: ProcessState) -> str | None:
+    beat_at = heartbeat.stat().st_mtime if heartbeat.exists() else 0.0
+    if beat_at < state.started_at:  # the file of an earlier run does not count
         return "no heartbeat yet"
     age = time.time() - beat_at
     return None if age < HEARTBEAT_MAX_AGE else f"no heartbeat for {age:.0f} s"

@@ -1,7 +1,7 @@
 """The embedded PostgreSQL 18: the real server, from a wheel, on 127.0.0.1 only.
 
-PostgreSQL refuses to run as root. When we are root, the server runs as `nobody` and owns its data directory. The
-directories above it are made searchable (o+x, not readable) where they are not: the server has to get to its data.
+PostgreSQL refuses to run as root. If fern runs as root, the server runs as the user `nobody` and owns its data directory, and the
+directories above become searchable (o+x, not readable), so that the server can reach its data.
 """
 
 import os
@@ -9,13 +9,12 @@ import pwd
 import random
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,10 @@ from typing import Any
 import asyncpg
 
 from fern.errors import DiskFull, PostgresUnusable
+from fern.settings import SERVICES, Address
 
 MAJOR = "18"
 SUPERUSER = "postgres"
-SERVICES = ("labour", "notification")
 ROOM_NEEDED = 200 * 2**20
 START_TIMEOUT = 60.0
 
@@ -42,18 +41,16 @@ def binary(name: str) -> Path:
 
 
 def server_account() -> str | None:
-    """The user to run the server as, or None to run it as ourselves."""
+    """The user to run the server as; None for the current user."""
     return "nobody" if os.geteuid() == 0 else None
 
 
 def initialise(data_dir: Path, *, sync: bool = True) -> None:
-    """Make a new cluster unless `data_dir` has one. Passwords (scram) are the role's own name, for everyone."""
+    """Create a cluster unless `data_dir` has one. The superuser's password is its name."""
     if (version_file := data_dir / "PG_VERSION").exists():
         if (found := version_file.read_text().strip()) != MAJOR:
-            raise PostgresUnusable(
-                f"{data_dir} was made by PostgreSQL {found}, and this is {MAJOR}. Its data cannot be read.",
-                command="fern reset",
-            )
+            what = f"{data_dir} was made by PostgreSQL {found}, and this is {MAJOR}. Its data cannot be read."
+            raise PostgresUnusable(what, command="fern reset")
         return
     data_dir.mkdir(parents=True, exist_ok=True)
     if (free := shutil.disk_usage(data_dir).free) < ROOM_NEEDED:
@@ -66,7 +63,7 @@ def initialise(data_dir: Path, *, sync: bool = True) -> None:
         if account:
             shutil.chown(password_file.name, account)
         command = [str(binary("initdb")), f"--pgdata={data_dir}", f"--username={SUPERUSER}", "--encoding=UTF8"]
-        # A locale every machine has; text sorts by code point, the same everywhere.
+        # A locale that every machine has: text is sorted by code point.
         command += ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         command += ["--auth=scram-sha-256", f"--pwfile={password_file.name}", *([] if sync else ["--no-sync"])]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **_as(account))
@@ -77,7 +74,7 @@ def initialise(data_dir: Path, *, sync: bool = True) -> None:
 
 
 def server_command(data_dir: Path, port: int, *, fsync: bool = True) -> list[str]:
-    """The server in the foreground, for a supervisor. Stop it with SIGINT: SIGTERM would wait for clients to leave."""
+    """Runs the server in the foreground. Stop it with SIGINT: after SIGTERM it waits for clients to disconnect."""
     options = {
         "listen_addresses": "127.0.0.1",
         "port": str(port),
@@ -92,24 +89,12 @@ def server_command(data_dir: Path, port: int, *, fsync: bool = True) -> list[str
     return [str(binary("postgres")), "-D", str(data_dir), *settings]
 
 
-class Address:
-    def __init__(self, host: str, port: int) -> None:
-        self.host = host
-        self.port = port
-
-    def dsn(self, database: str = SUPERUSER, role: str = SUPERUSER) -> str:
-        return f"postgresql://{role}:{role}@{self.host}:{self.port}/{database}"
-
-    def url(self, database: str, role: str) -> str:
-        return f"postgresql+asyncpg://{role}:{role}@{self.host}:{self.port}/{database}"
-
-
 async def ensure_service_databases(admin_dsn: str) -> None:
-    """A login role and a database per service, which only that role may open. Safe to repeat, also at the same time."""
+    """Create a login role and a database for each service, which only that role may open. Safe to repeat, also concurrently."""
     try:
         connection = await asyncpg.connect(admin_dsn, timeout=10)
     except (OSError, TimeoutError, asyncpg.PostgresError) as error:
-        raise PostgresUnusable(f"PostgreSQL does not let us in: {error}", command="fern logs postgres") from error
+        raise PostgresUnusable(f"PostgreSQL refuses the connection: {error}", command="fern logs postgres") from error
     try:
         await connection.execute("SELECT pg_advisory_lock(hashtext('fern.ensure_service_databases'))")
         for name in SERVICES:
@@ -123,7 +108,7 @@ async def ensure_service_databases(admin_dsn: str) -> None:
 
 
 class TemporaryServer(Address):
-    """A private server for tests, which can be stopped, killed, and started again on the same port."""
+    """A private server for tests. It can be stopped, killed, and started again on the same port."""
 
     def __init__(self, data_dir: Path, port: int, *, fsync: bool) -> None:
         super().__init__("127.0.0.1", port)
@@ -135,14 +120,8 @@ class TemporaryServer(Address):
     def start(self) -> None:
         """Return once the server takes connections."""
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                **_as(server_account()),
-            )
+            options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **_as(server_account())}
+            self._process = subprocess.Popen(self._command, start_new_session=True, **options)
         deadline = time.monotonic() + START_TIMEOUT
         while not self._is_ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -151,7 +130,7 @@ class TemporaryServer(Address):
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """Disconnect everyone, write everything, and end."""
+        """Disconnect all clients, write all data, and end."""
         if self._process:
             self._process.send_signal(signal.SIGINT)
             try:
@@ -160,9 +139,9 @@ class TemporaryServer(Address):
                 self.kill()
 
     def kill(self) -> None:
-        """End as in a crash: no goodbye to anyone, and recovery from the log at the next start."""
+        """End as in a crash. The next start recovers from the write-ahead log."""
         if self._process:
-            # SIGQUIT rather than SIGKILL, which would leave backends behind that block the next start for a while.
+            # Not SIGKILL, which would leave backends running that block the next start for a while.
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(15)
 
@@ -171,16 +150,13 @@ class TemporaryServer(Address):
             lines = (self._data_dir / "postmaster.pid").read_text().split("\n")
         except OSError:
             return False
-        # The last line is the state; the file of a crashed server stays behind, hence the look at the pid.
+        # A crashed server leaves the file, so the pid is compared; the last line is the state.
         return self._process is not None and lines[0] == str(self._process.pid) and lines[7:8] == ["ready   "]
 
 
 @contextmanager
 def temporary_server(directory: Path, *, fsync: bool = False) -> Iterator[TemporaryServer]:
-    """A running private server whose data lies below `directory` and goes with it.
-
-    As root and in a directory closed to others (pytest's are), the data lies in a directory of its own instead.
-    """
+    """A running private server with its data below `directory`, or elsewhere if the server's user cannot reach it there."""
     with tempfile.TemporaryDirectory(prefix="fern-pg-") as own_directory:
         account = server_account()
         if account and not all(_searchable(parent) for parent in (directory, *directory.parents)):
@@ -192,35 +168,24 @@ def temporary_server(directory: Path, *, fsync: bool = False) -> Iterator[Tempor
         try:
             yield server
         finally:
-            server.kill()  # nothing needs to be written out: the data goes as well
+            server.kill()  # the data is deleted as well
 
 
 def _start_on_free_port(data_dir: Path, *, fsync: bool) -> TemporaryServer:
-    """A port that is free when we look may be taken when the server binds it, hence the attempts.
-
-    From below the range that systems take for outgoing connections: one of those could have it when the server is started again.
-    """
-    for attempts_left in reversed(range(5)):
-        server = TemporaryServer(data_dir, _free_port(), fsync=fsync)
+    """Below the range of outgoing connections, one of which could have the port when the server is started again."""
+    for port in random.SystemRandom().sample(range(10_000, 32_000), 5):
+        server = TemporaryServer(data_dir, port, fsync=fsync)
         try:
             server.start()
-        except PostgresUnusable as error:
-            if attempts_left == 0 or "Address already in use" not in error.details:
-                raise
-        else:
             return server
-    raise AssertionError("unreachable")
-
-
-def _free_port() -> int:
-    for port in random.SystemRandom().sample(range(10_000, 32_000), 50):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
+        except PostgresUnusable as error:
+            if "Address already in use" not in error.details:
+                raise
     raise PostgresUnusable("no free port was found for the test server.")
 
 
 def _as(account: str | None) -> dict[str, Any]:
-    """Arguments of subprocess that run a program as `account`, in a directory anyone may be in."""
+    """Arguments of subprocess that run a program as `account`, in a directory that it may enter."""
     if account is None:
         return {}
     entry = pwd.getpwnam(account)

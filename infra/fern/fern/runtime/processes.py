@@ -1,4 +1,4 @@
-"""The processes of the embedded runtime, and how each shows that it is healthy."""
+"""The processes of the embedded runtime, and how to tell that each is healthy."""
 
 import sys
 from dataclasses import dataclass
@@ -15,41 +15,24 @@ STAGES: tuple[Stage, ...] = ("console", "database", "backing", "service")
 @dataclass(frozen=True)
 class Process:
     name: str
-    stage: Stage  # a stage is started once the one before is healthy, and stopped before it
+    stage: Stage  # starts once the stage before is healthy, and stops before it
     command: tuple[str, ...]
     health_url: str | None = None
-    heartbeat: Path | None = None  # touched by a process that has no port
+    heartbeat: Path | None = None  # a file that a process without a port touches
     stop_signal: str = "TERM"
     user: str | None = None
 
 
 def processes(settings: Settings) -> list[Process]:
-    fern = str(Path(sys.executable).with_name("fern"))
-    data = settings.home
-    ports = {name: str(settings.port(name)) for name in ("sms-sandbox", "pubsub", "pubsub-http")}
-    pubsub = (fern, "pubsub", "serve", "--port", ports["pubsub"], "--http-port", ports["pubsub-http"])
-    sms = (fern, "sms", "serve", "--port", ports["sms-sandbox"])
+    port, url, home = settings.port, settings.url, settings.home
+    server = tuple(postgres.server_command(settings.postgres_data, port("postgres")))
+    pubsub = _fern("pubsub", "serve", "--port", port("pubsub"), "--http-port", port("pubsub-http"))
+    sms = _fern("sms", "serve", "--port", port("sms-sandbox"), "--data-dir", home / "sms")
     return [
         console(settings),
-        Process(
-            "postgres",
-            "database",
-            tuple(postgres.server_command(settings.postgres_data, settings.port("postgres"))),
-            stop_signal="INT",
-            user=postgres.server_account(),
-        ),
-        Process(
-            "pubsub",
-            "backing",
-            (*pubsub, "--data-dir", str(data / "pubsub")),
-            health_url=settings.url("pubsub-http") + "/",
-        ),
-        Process(
-            "sms-sandbox",
-            "backing",
-            (*sms, "--data-dir", str(data / "sms")),
-            health_url=settings.url("sms-sandbox") + "/health",
-        ),
+        Process("postgres", "database", server, stop_signal="INT", user=postgres.server_account()),
+        Process("pubsub", "backing", (*pubsub, "--data-dir", str(home / "pubsub")), url("pubsub-http") + "/"),
+        Process("sms-sandbox", "backing", sms, url("sms-sandbox") + "/health"),
         _api(settings, "labour-api"),
         _worker(settings, "labour-relay"),
         _worker(settings, "labour-consumer"),
@@ -61,23 +44,17 @@ def processes(settings: Settings) -> list[Process]:
 
 
 def console(settings: Settings) -> Process:
-    """First to start and last to stop, so that it can show all the others come and go; on the host in Docker mode, too."""
-    command = (str(Path(sys.executable).with_name("fern")), "console", "serve", "--port", str(settings.port("console")))
-    return Process("console", "console", command, health_url=settings.url("console") + "/health")
+    """Starts first and stops last, so that it shows all the others start and stop. Also runs on the host in Docker mode."""
+    command = _fern("console", "serve", "--port", settings.port("console"))
+    return Process("console", "console", command, settings.url("console") + "/health")
 
 
-def jobs() -> dict[str, list[str]]:
-    """What has to be done once, after the backing processes are healthy and before the services start."""
-    alembic = [sys.executable, "-m", "alembic", "-c"]
-    return {
-        "labour migrations": [*alembic, "services/labour/alembic.ini", "upgrade", "head"],
-        "notification migrations": [*alembic, "services/notification/alembic.ini", "upgrade", "head"],
-        "topics and subscriptions": [str(Path(sys.executable).with_name("fern")), "topology", "apply"],
-    }
+def _fern(*arguments: object) -> tuple[str, ...]:
+    return (str(Path(sys.executable).with_name("fern")), *map(str, arguments))
 
 
 def _api(settings: Settings, name: str) -> Process:
-    return Process(name, "service", _service_command(name), health_url=settings.url(name) + "/health/ready")
+    return Process(name, "service", _service_command(name), settings.url(name) + "/health/ready")
 
 
 def _worker(settings: Settings, name: str) -> Process:

@@ -1,7 +1,7 @@
-"""Keeps the processes alive: the `supervisor` library's daemon, configured and spoken to from here.
+"""Keeps the processes running: configures supervisord, the daemon of the `supervisor` library, and calls it over XML-RPC.
 
-supervisord restarts whatever dies, as an engine would restart a container, and rotates the logs. Nothing starts by itself:
-`fern up` starts stage after stage. A process that keeps failing is retried with a pause that grows by a second each time.
+supervisord restarts a process that ends, as Docker restarts a container, and rotates the logs. It starts none by itself: `fern
+up` starts stage after stage. The pause before the restart of a process that keeps failing grows by a second each time.
 """
 
 import http.client
@@ -47,7 +47,8 @@ class Supervisor:
         self._config = settings.home / "supervisord.conf"
         self._log = settings.home / "supervisord.log"
         self._pid_file = settings.home / "supervisord.pid"
-        self._rpc = xmlrpc.client.ServerProxy("http://fern", transport=_UnixTransport(settings.supervisor_socket))
+        transport = _UnixTransport(settings.supervisor_socket)
+        self._rpc = xmlrpc.client.ServerProxy("http://fern", transport=transport).supervisor
 
     def config(self) -> str:
         s = self._settings
@@ -61,7 +62,7 @@ class Supervisor:
                 "directory": PROJECT_ROOT,
                 "childlogdir": s.logs,
                 "environment": _environment(s.environment()),
-                **({"user": "root"} if os.geteuid() == 0 else {}),  # said aloud, or it warns at every start
+                **({"user": "root"} if os.geteuid() == 0 else {}),  # without it, supervisord warns at every start
             },
             "rpcinterface:supervisor": {
                 "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"
@@ -93,24 +94,20 @@ class Supervisor:
         }
 
     def is_running(self) -> bool:
-        """Raises StaleProcess for a daemon that is there and does not answer."""
+        """Raises `StaleProcess` for a daemon that exists and does not answer."""
         try:
-            self._rpc.supervisor.getState()
+            self._rpc.getState()
+            return True
         except (FileNotFoundError, ConnectionRefusedError):
-            if daemon := self.daemon():
-                raise StaleProcess(
-                    f"the supervisor of last time (pid {daemon.pid}) has lost its socket.", command="fern down"
-                ) from None
-            return False
+            if not (daemon := self.daemon()):
+                return False
+            what = f"the supervisor of an earlier run (pid {daemon.pid}) has lost its socket."
         except TimeoutError:
-            raise StaleProcess(
-                f"the supervisor of last time (pid {self._pid()}) has not answered for {ANSWER_TIMEOUT:.0f} s.",
-                command="fern down",
-            ) from None
-        return True
+            what = f"the supervisor of an earlier run (pid {self._pid()}) has not answered for {ANSWER_TIMEOUT:.0f} s."
+        raise StaleProcess(what, command="fern down")
 
     def is_current(self) -> bool:
-        """False if the running daemon was started with other settings than ours."""
+        """False if the running daemon was started with other settings."""
         return self._config.exists() and self._config.read_text() == self.config()
 
     def start_daemon(self, timeout: float = 15.0) -> None:
@@ -123,7 +120,7 @@ class Supervisor:
         deadline = time.monotonic() + timeout
         while done.returncode == 0 and time.monotonic() < deadline:
             try:
-                self._rpc.supervisor.getState()
+                self._rpc.getState()
             except (OSError, http.client.HTTPException):
                 time.sleep(0.05)
             else:
@@ -131,10 +128,10 @@ class Supervisor:
         raise NeverHealthy("the supervisor did not start.", details=done.stderr.strip() or tail(self._log))
 
     def start(self, name: str) -> None:
-        self._rpc.supervisor.startProcess(name, False)
+        self._rpc.startProcess(name, False)
 
     def states(self) -> dict[str, ProcessState]:
-        infos: Any = self._rpc.supervisor.getAllProcessInfo()
+        infos: Any = self._rpc.getAllProcessInfo()
         log = self._log.read_text(errors="replace") if self._log.exists() else ""
         return {
             info["name"]: ProcessState(
@@ -148,22 +145,22 @@ class Supervisor:
         }
 
     def stop(self, names: Sequence[str], timeout: float = 20.0) -> None:
-        """Stop all of them at the same time and wait; supervisord itself kills what ignores its signal for 12 s."""
+        """Stop all of them at the same time and wait. supervisord kills a process that ignores its signal for 12 s."""
         for name in names:
             if self.states()[name].is_up:
-                self._rpc.supervisor.stopProcess(name, False)
+                self._rpc.stopProcess(name, False)
         deadline = time.monotonic() + timeout
         while any(self.states()[name].pid for name in names) and time.monotonic() < deadline:
             time.sleep(0.05)
 
     def shut_down(self, timeout: float = 20.0) -> None:
         daemon = self.daemon()
-        self._rpc.supervisor.shutdown()
+        self._rpc.shutdown()
         if daemon:
             daemon.wait(timeout)
 
     def daemon(self) -> psutil.Process | None:
-        """The daemon of this home if it lives; the command line guards against a reused pid."""
+        """The daemon of this home, if it is running. Its command line is compared, against a reused pid."""
         try:
             process = psutil.Process(self._pid())
             return process if str(self._config) in process.cmdline() else None
@@ -185,7 +182,7 @@ def tail(log: Path, lines: int = 15) -> str:
 
 
 class _UnixTransport(xmlrpc.client.Transport):
-    """XML-RPC over a unix socket, with a limit on how long an answer may take."""
+    """XML-RPC over a unix socket, with a timeout."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

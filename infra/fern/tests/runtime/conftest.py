@@ -6,9 +6,9 @@ import pytest
 from rich.console import Console
 
 from e2e.support.ports import free_port_base
+from fern.output import Progress
 from fern.runtime.embedded import EmbeddedRuntime
 from fern.runtime.processes import Process
-from fern.runtime.progress import Progress
 from fern.runtime.supervisor import Supervisor
 from fern.settings import Settings
 

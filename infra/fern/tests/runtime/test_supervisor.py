@@ -23,15 +23,18 @@ def eventually(condition: Callable[[], bool], timeout: float = 15.0) -> None:
         time.sleep(0.02)
 
 
-def start(runtime: EmbeddedRuntime, settings: Settings) -> int:
+def start(runtime: EmbeddedRuntime, settings: Settings) -> tuple[int, psutil.Process]:
+    """Returns the pid of the worker, and the daemon."""
     runtime.supervisor.start_daemon()
     runtime.supervisor.start("worker")
     wait_until_healthy(runtime.supervisor, runtime.processes, settings, 15, on_healthy=lambda _: None)
-    return runtime.supervisor.states()["worker"].pid
+    daemon = runtime.supervisor.daemon()
+    assert daemon is not None
+    return runtime.supervisor.states()["worker"].pid, daemon
 
 
 def test_a_killed_process_is_started_again_and_counted(runtime: EmbeddedRuntime, settings: Settings) -> None:
-    pid = start(runtime, settings)
+    pid, _ = start(runtime, settings)
 
     os.kill(pid, signal.SIGKILL)
 
@@ -40,13 +43,11 @@ def test_a_killed_process_is_started_again_and_counted(runtime: EmbeddedRuntime,
 
 
 def test_down_ends_every_process_and_the_supervisor(runtime: EmbeddedRuntime, settings: Settings) -> None:
-    pid = start(runtime, settings)
-    daemon = runtime.supervisor.daemon()
+    pid, daemon = start(runtime, settings)
 
     runtime.down()
 
     assert not psutil.pid_exists(pid)
-    assert daemon is not None
     assert not daemon.is_running()
     assert not runtime.supervisor.is_running()
 
@@ -54,9 +55,7 @@ def test_down_ends_every_process_and_the_supervisor(runtime: EmbeddedRuntime, se
 def test_processes_that_outlive_their_supervisor_are_named_and_ended_by_down(
     runtime: EmbeddedRuntime, settings: Settings
 ) -> None:
-    pid = start(runtime, settings)
-    daemon = runtime.supervisor.daemon()
-    assert daemon is not None
+    pid, daemon = start(runtime, settings)
     daemon.kill()
     eventually(lambda: runtime.supervisor.daemon() is None)
 
@@ -71,9 +70,7 @@ def test_processes_that_outlive_their_supervisor_are_named_and_ended_by_down(
 def test_a_supervisor_that_hangs_is_told_within_seconds_and_ended_by_down(
     runtime: EmbeddedRuntime, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pid = start(runtime, settings)
-    daemon = runtime.supervisor.daemon()
-    assert daemon is not None
+    pid, daemon = start(runtime, settings)
     monkeypatch.setattr("fern.runtime.supervisor.ANSWER_TIMEOUT", 0.3)
     daemon.suspend()
 

@@ -61,7 +61,7 @@ function listen() {
 }
 listen();
 
-byId("mend").addEventListener("click", ({ currentTarget }) => ask(currentTarget, "POST", "/api/mend"));
+byId("clear").addEventListener("click", ({ currentTarget }) => ask(currentTarget, "POST", "/api/faults/clear"));
 byId("event").addEventListener("change", () => drawJourney());
 
 const HIDDEN = "hint-hidden";

@@ -12,7 +12,7 @@ for (const [verb, node] of verbs) {
     node.addEventListener("submit", async (event) => {
       event.preventDefault();
       await run(Object.fromEntries(new FormData(node)));
-      if (verb === "subscribe") node.querySelector("[name=name]").value = ""; // the next name is proposed with the next draw
+      if (verb === "subscribe") node.querySelector("[name=name]").value = ""; // the next update proposes the next name
     });
   } else {
     node.addEventListener("click", () => run({}));
@@ -27,7 +27,7 @@ export function drawStory({ ok, why, data }) {
   text(byId("phase"), data ? PHASES[data.phase] ?? data.phase : "plan one");
   text(byId("told"), ok ? latest(told, people) : `${why}; this is how it was`);
   each(byId("people"), people, (one) => one.id, (one) => el("li", { class: "chip" }, one.name, el("small")),
-    (chip, one) => text(chip.lastElementChild, toldWords(told.filter((message) => message.person_id === one.id))));
+    (chip, one) => text(chip.lastElementChild, toldWords(told.filter((status) => status.person_id === one.id))));
   text(verbs.get("contraction"), data?.contractions.some((one) => !one.ended_at) ? "End the contraction" : "Start a contraction");
   const next = !data || data.phase === "complete" ? "plan" : !people.length ? "subscribe" : data.phase === "planned" ? "begin" : "complete";
   for (const [verb, node] of verbs) (node.querySelector("button") ?? node).classList.toggle("next", verb === next);
@@ -36,25 +36,25 @@ export function drawStory({ ok, why, data }) {
 
 // "labour.completed: 2 of 2 told", of the latest event that anyone was told about.
 function latest(told, people) {
-  if (!people.length) return "nobody is on the list";
+  if (!people.length) return "the list is empty";
   if (!told.length) return `${count(people.length, "person", "people")} on the list`;
   const event = told.at(-1).event_type;
   const reached = new Set(told.filter((one) => one.event_type === event && one.status !== "failed").map((one) => one.person_id));
   return `${event}: ${reached.size} of ${people.length} told`;
 }
 
-function toldWords(messages) {
-  const failed = messages.filter((one) => one.status === "failed").length;
-  if (!messages.length) return "";
-  return failed ? `${messages.length - failed} told, ${failed} failed` : `told ${messages.length === 1 ? "once" : `${messages.length} times`}`;
+function toldWords(statuses) {
+  const failed = statuses.filter((one) => one.status === "failed").length;
+  if (!statuses.length) return "";
+  return failed ? `${statuses.length - failed} told, ${failed} failed` : `told ${statuses.length === 1 ? "once" : `${statuses.length} times`}`;
 }
 
-// Somebody who is not on the list yet, with a number kept free for fiction. Never while somebody is typing.
+// A person who is not on the list yet, with a number reserved for fiction. Never while the user is typing.
 function propose(people) {
   const form = verbs.get("subscribe"), [name, phone] = [form.elements.name, form.elements.phone];
   if (name.value || form.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return;
   const numbers = new Set(people.map((one) => one.phone));
-  name.value = NAMES.find((one) => !people.some((person) => person.name === one)) ?? "Somebody";
+  name.value = NAMES.find((one) => !people.some((person) => person.name === one)) ?? "Guest";
   for (let tail = 11; tail < 100; tail += 11) {
     phone.value = `+120255501${tail}`;
     if (!numbers.has(phone.value)) break;

@@ -26,7 +26,7 @@ function makeFault(target, { name, description }) {
     attribute(row, "data-on", fault.active ? "" : null);
     if (!fault.active || document.activeElement === rate) return;
     const percent = Math.round(fault.rate * 100);
-    if (![...rate.options].some((one) => Number(one.value) === percent)) rate.append(option(percent)); // set by somebody else
+    if (![...rate.options].some((one) => Number(one.value) === percent)) rate.append(option(percent)); // set by a command
     rate.value = percent;
   };
   return row;

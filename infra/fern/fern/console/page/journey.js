@@ -1,4 +1,4 @@
-// One event from the request to the phones, hop by hop. It follows the newest that anybody is told about, until you pick another.
+// One event from the request to the phones, hop by hop. It follows the newest event that notifies, until you pick another.
 import { attribute, byId, clock, each, el, text } from "./dom.js";
 
 const NOTABLE = new Set(["labour.begun", "labour.announced", "labour.completed"]);

@@ -25,7 +25,7 @@ export function drawPhones({ ok, why, since, data }, story) {
     (phone, [number, messages]) => changePhone(phone, number, names.get(number), messages, fresh));
   for (const sid of fresh) {
     const message = data.texts.find((one) => one.sid === sid);
-    if (message.direction !== "inbound") text(byId("news"), `New text for ${names.get(message.to) ?? message.to}: ${message.body}`);
+    if (message.direction !== "inbound") text(byId("latest"), `New text for ${names.get(message.to) ?? message.to}: ${message.body}`);
   }
 }
 

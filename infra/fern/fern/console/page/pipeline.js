@@ -20,7 +20,7 @@ const TILES = {
   back: [
     { name: "Notification outbox", lead: "committed with the ledger", parts: ["notification"], see: ({ notification }) => outbox(notification.outbox),
       processes: { "notification-relay": "publishes" } },
-    { name: "Topics", lead: "message status", parts: ["bus"], see: ({ bus }) => topics(bus, "labour"),
+    { name: "Topics", lead: "status of messages", parts: ["bus"], see: ({ bus }) => topics(bus, "labour"),
       processes: { "labour-consumer": "claims" } },
     { name: "Who was told", lead: "what the mother sees", parts: ["labour"], see: ({ labour }) => claims(labour.claims), processes: {} },
     { name: "Underneath", lead: "holds every row; shows this page", parts: [], see: () => null,
@@ -146,7 +146,7 @@ export function drawAccount({ ok, why, since, data }) {
   const equations = [
     ["every event", [["committed", data.recorded], ["published", data.published]]],
     ["wanted by the other service", [["wanted", data.wanted], ["claimed", data.claimed]]],
-    ["somebody to text", [["effects", data.owed], ["sent", data.sent], ["SMS", data.texts]]],
+    ["people to text", [["effects", data.owed], ["sent", data.sent], ["SMS", data.texts]]],
   ].map(([title, terms]) => ({ title, terms, sign: terms.every(([, value]) => value === terms[0][1]) ? "=" : data.unexplained ? "≠" : "…" }));
   const rest = [
     { title: "repeats", number: data.repeats, words: "absorbed", state: "ok" },
@@ -175,5 +175,5 @@ export function drawVerdict({ processes, account, bus, sms }) {
     : account?.ok && account.data.on_the_way ? ["ok", `${account.data.on_the_way} on the way`]
     : processes?.ok ? ["ok", "all is well"] : ["unknown", "not known"];
   mark(byId("verdict"), state, words);
-  byId("mend").classList.toggle("next", faults > 0 || Boolean(account?.data?.parked));
+  byId("clear").classList.toggle("next", faults > 0 || Boolean(account?.data?.parked));
 }

@@ -1,7 +1,7 @@
-"""One labour, told through the public APIs, with every hop of every event reported as it happens.
+"""One labour, played through the public APIs, with every hop of every event reported as it happens.
 
-Times are milliseconds since the request that caused them. They come from the services' own records where there are any, so
-they are exact however often we look.
+Times are milliseconds since the request that caused the event. They come from the services' own records where there are any, so
+polling does not make them less exact.
 """
 
 import random
@@ -12,16 +12,14 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-import httpx
-
-from fern.commands.token import make_token
-from fern.errors import FernError, NotRunning
-from fern.settings import OPERATIONS_TOKEN, Settings
+from fern.client import call, items
+from fern.errors import FernError
+from fern.settings import Settings
 
 POLL_INTERVAL = 0.02
 NOTIFYING = ("labour.begun", "labour.completed")
-CLAIMED = ("subscriber.added", *NOTIFYING)  # what the Notification service takes, of what happens in this story
-FICTION_AREAS = (202, 212, 312, 415, 617, 702, 808)  # 555-0100 to 555-0199 are never given to anyone
+CLAIMED = ("subscriber.added", *NOTIFYING)  # what the Notification service consumes, of the events below
+FICTION_AREAS = (202, 212, 312, 415, 617, 702, 808)  # where 555-0100 to 555-0199 are reserved for fiction
 NAMES = ("Grace", "Alan", "Edsger", "Barbara", "Donald", "Margaret", "Ken", "Radia", "Leslie", "Frances")
 
 
@@ -39,23 +37,16 @@ class Text:
     person: str
     phone: str
     body: str
-    event_type: str | None  # None: a text that no notification knows of
+    event_type: str | None  # None if no notification has this text
 
 
 @dataclass
-class Story:
+class Demo:
     settings: Settings
-    hop_timeout: float
+    hop_timeout: float  # seconds
     people: dict[str, str] = field(default_factory=dict)  # name: phone
     labour_id: str = ""
-
-    def __post_init__(self) -> None:
-        operator = {"Authorization": f"Bearer {OPERATIONS_TOKEN}"}
-        mother = {"Authorization": f"Bearer {make_token(f'demo-{uuid4()}')}"}
-        self._labour = self._client("labour-api", mother)
-        self._labour_operations = self._client("labour-api", operator)
-        self._notification = self._client("notification-api", operator)
-        self._sandbox = self._client("sms-sandbox", {})
+    user: str = field(default_factory=lambda: f"demo-{uuid4()}")
 
     def play(self) -> Iterator[Hop]:
         self._choose_people()
@@ -69,7 +60,7 @@ class Story:
         yield from self._scene("the baby is here", "PUT", f"{here}/complete")
 
     def texts(self) -> list[Text]:
-        """What arrived on the phones since we began, as the provider recorded it."""
+        """The texts of these people, as the provider recorded them."""
         caused_by = {item["sid"]: item["event_type"] for item in self._notifications() if item["sid"]}
         return [
             Text(name, phone, message["body"], caused_by.get(message["sid"]))
@@ -78,7 +69,7 @@ class Story:
         ]
 
     def _choose_people(self) -> None:
-        """Random numbers from those kept free for fiction, skipping the ones that have had texts before."""
+        """Two random numbers reserved for fiction that have had no texts before."""
         names = random.sample(NAMES, 2)
         numbers = [f"+1{area}55501{suffix:02}" for area in FICTION_AREAS for suffix in range(100)]
         for phone in random.sample(numbers, len(numbers)):
@@ -86,24 +77,25 @@ class Story:
                 self.people[names[len(self.people)]] = phone
                 if len(self.people) == len(names):
                     return
-        raise FernError("all the numbers for fiction have had texts already.", command="fern reset")
+        raise FernError("the sandbox has texts for every number reserved for fiction.", command="fern reset")
 
     def _scene(self, scene: str, method: str, path: str, body: dict[str, str] | None = None) -> Iterator[Hop]:
         before = set() if not self.labour_id else {row["event_id"] for row in self._outbox()}
         began_at, clock = time.time(), time.monotonic()
-        answer = self._send(self._labour, method, path, **({"json": body} if body else {}))
+        identity = {"user": self.user, "key": str(uuid4())}
+        answer = call("labour", method, path, json=body, settings=self.settings, patience=self.hop_timeout, **identity)
         committed_after = (time.monotonic() - clock) * 1000
         yield Hop(scene, "committed", committed_after)
         if not self.labour_id:
             self.labour_id = answer["id"]
         events = [row for row in self._outbox() if row["event_id"] not in before]
-        for event in events:  # written by the same transaction, hence at the same moment
+        for event in events:  # written in the same transaction
             yield Hop(scene, "in the outbox", committed_after, event["type"])
         for event in events:
             yield from self._follow(scene, event["event_id"], event["type"], began_at)
 
     def _follow(self, scene: str, event_id: str, event_type: str, began_at: float) -> Iterator[Hop]:
-        """Look until the event has made all its hops."""
+        """Poll until the event has made all its hops."""
         deadline = time.monotonic() + self.hop_timeout
         claimed = ["claimed"] if event_type in CLAIMED else []
         missing = ["published", *claimed, *(self.people if event_type in NOTIFYING else ())]
@@ -124,11 +116,11 @@ class Story:
             time.sleep(POLL_INTERVAL)
 
     def _reached(self, event_id: str) -> dict[str, tuple[str, str]]:
-        """published, claimed, a person's name, or that with "in doubt": the hop that was made, and when."""
+        """The hops made so far and their times, by "published", "claimed", a person's name, or that with "in doubt"."""
         reached = {}
         if at := next(row["published_at"] for row in self._outbox() if row["event_id"] == event_id):
             reached["published"] = ("published", at)
-        for claim in self._items(self._notification, "/operations/claims", {"event_id": event_id}):
+        for claim in self._items("notification", "/operations/claims", event_id=event_id):
             if claim["completed_at"]:
                 reached["claimed"] = ("claimed", claim["completed_at"])
         for item in (item for item in self._notifications() if item["event_id"] == event_id):
@@ -141,53 +133,24 @@ class Story:
         return reached
 
     def _stuck(self, event_type: str, missing: str) -> FernError:
-        blamed = {"published": "labour-relay", "claimed": "notification-consumer"}.get(
-            missing, "notification-dispatcher"
-        )
+        processes = {"published": "labour-relay", "claimed": "notification-consumer"}
+        responsible = processes.get(missing, "notification-dispatcher")
         what = f"texted to {missing}" if missing in self.people else missing
-        return FernError(
-            f"{event_type} was not {what} within {self.hop_timeout:.0f} s; that is the work of {blamed}.",
-            command=f"fern logs {blamed}",
-        )
+        problem = f"{event_type} was not {what} within {self.hop_timeout:.0f} s; {responsible} should have done it."
+        return FernError(problem, command=f"fern logs {responsible}")
 
     def _outbox(self) -> list[dict[str, Any]]:
-        return self._items(
-            self._labour_operations, "/operations/outbox", {"ordering_key": self.labour_id, "limit": "100"}
-        )
+        return self._items("labour", "/operations/outbox", ordering_key=self.labour_id, limit=100)
 
     def _notifications(self) -> list[dict[str, Any]]:
-        return self._items(self._notification, f"/api/v1/labours/{self.labour_id}/notifications", {})
+        return self._items("notification", f"/api/v1/labours/{self.labour_id}/notifications")
 
     def _messages(self, phone: str) -> list[dict[str, Any]]:
-        return self._items(self._sandbox, "/sandbox/messages", {"to": phone, "limit": "100"})
+        return self._items("sms", "/sandbox/messages", to=phone, limit=100)
 
-    def _items(self, api: httpx.Client, path: str, query: dict[str, str]) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = self._send(api, "GET", path, params=query)["items"]
-        return items
-
-    def _client(self, process: str, headers: dict[str, str]) -> httpx.Client:
-        return httpx.Client(base_url=self.settings.url(process), headers=headers, timeout=10, trust_env=False)
-
-    def _send(self, api: httpx.Client, method: str, path: str, **arguments: Any) -> dict[str, Any]:
-        """Asks again for a while where that is safe: somebody may be killing processes to see what happens."""
-        deadline = time.monotonic() + (self.hop_timeout if self.settings.mode else 0)
-        while True:
-            try:
-                answer = api.request(method, path, **arguments)
-            except httpx.TransportError as error:
-                never_sent = isinstance(error, httpx.ConnectError)
-                if (never_sent or method == "GET") and time.monotonic() < deadline:
-                    time.sleep(POLL_INTERVAL)
-                    continue
-                raise NotRunning(f"nothing answers at {api.base_url} ({error}).", command="make up") from error
-            if answer.is_server_error and method == "GET" and time.monotonic() < deadline:
-                time.sleep(POLL_INTERVAL)
-                continue
-            if not answer.is_success:
-                what = f"{method} {answer.url} was answered with {answer.status_code}."
-                raise FernError(what, details=answer.text[:1000], command="fern status")
-            body: dict[str, Any] = answer.json()
-            return body
+    def _items(self, api: str, path: str, **query: Any) -> list[dict[str, Any]]:
+        """Repeats a request that fails: the user may be killing processes meanwhile."""
+        return items(api, path, settings=self.settings, patience=self.hop_timeout, **query)
 
 
 def _milliseconds(since: float, at: str) -> float:

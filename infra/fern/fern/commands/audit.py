@@ -1,0 +1,66 @@
+"""`fern audit`: compares every event and every text of the running system, stage by stage."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+import click
+from rich.console import Console
+
+from fern.audit import auditor
+from fern.audit.auditor import OVERDUE, AuditReport
+from fern.audit.report import show
+from fern.dead_letters import DeadLetter, dead_letters, open_bus
+from fern.errors import NotClean, NotRunning
+from fern.output import json_option, make_console, print_json
+from fern.settings import SERVICES, Settings
+
+
+@click.command()
+@click.option(
+    "--overdue", type=click.FloatRange(0), default=OVERDUE, show_default=True, help="Seconds to the next stage."
+)
+@json_option
+def audit(overdue: float, as_json: bool) -> None:
+    """Account for every event: committed = published = claimed = effects = SMS.
+
+    Reads both databases, the dead letters and the SMS sandbox, at any time. Names every event that is not where it should be,
+    with the command to do something about it. Ends with exit code 20 if there is one.
+
+    The databases are LABOUR_DATABASE_URL and NOTIFICATION_DATABASE_URL, or those of the local system.
+    """
+    report = asyncio.run(_audit(Settings.load(), overdue))
+    if as_json:
+        print_json(report.to_json())
+    else:
+        show(report, make_console())
+    if not report.clean:
+        found = ", ".join(f"{count} {kind}" for kind, count in report.totals.items())
+        raise NotClean(f"the audit is not clean: {found}.", command=report.findings[0].command)
+
+
+async def _audit(settings: Settings, overdue: float) -> AuditReport:
+    given = {name: os.environ.get(f"{name.upper()}_DATABASE_URL", "") for name in SERVICES}
+    databases = {name: url or settings.postgres.url(name, name) for name, url in given.items()}
+    local = None if any(given.values()) else settings.url("sms-sandbox")
+    with Console(stderr=True).status("looking for dead letters") as status:
+
+        def progress(what: str, done: int, of: int | None) -> None:
+            status.update(f"{what}: {done:,}" + (f" of {of:,}" if of else ""))
+
+        return await auditor.audit(
+            databases,
+            sandbox=os.environ.get("TWILIO_BASE_URL") or local,
+            dead_letters=_dead_letters(),
+            overdue_seconds=overdue,
+            progress=progress,
+        )
+
+
+async def _dead_letters() -> AsyncIterator[DeadLetter]:
+    try:
+        async with open_bus() as bus:
+            async for letter in dead_letters(bus):
+                yield letter
+    except NotRunning as error:
+        click.echo(f"warning: {error.message}; the audit goes on without them", err=True)

@@ -1,0 +1,19 @@
+"""`fern console`: the web page that shows and breaks everything."""
+
+import click
+
+from fern.console.server import work
+from fern.settings import Settings
+from servicekit.process import run
+
+
+@click.group()
+def console() -> None:
+    """The web page that drives a labour, shows every stage live, and injects faults."""
+
+
+@console.command("serve")
+@click.option("--port", type=click.IntRange(1, 65535), required=True, help="Port to listen on, on this machine only.")
+def serve_command(port: int) -> None:
+    """Serve the console in the foreground."""
+    run("console", lambda stop: work(Settings.load(), port, stop))

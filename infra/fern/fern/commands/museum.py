@@ -1,0 +1,5 @@
+"""`fern museum`: runs e2e.experiments.museum."""
+
+from fern.experiments import experiment
+
+museum = experiment("museum")

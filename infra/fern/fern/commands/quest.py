@@ -1,0 +1,5 @@
+"""`fern quest`: runs e2e.experiments.quest."""
+
+from fern.experiments import experiment
+
+quest = experiment("quest")
