@@ -80,6 +80,13 @@ def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
     assert set(re.findall(r"`make ([a-z]+)[` ]", page.read_text())) <= targets
 
 
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
+    paths = re.findall(r"`((?:docs|e2e|infra|services|shared)/[\w./-]+)`", page.read_text())
+
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def test_the_index_of_the_documentation_leads_to_every_page() -> None:
     index = (ROOT / "docs" / "README.md").read_text()
     named = set(re.findall(r"\]\(([^)]+\.md)\)", index))
