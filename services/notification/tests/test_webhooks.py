@@ -1,12 +1,10 @@
 """Webhooks count only when they are signed; then the whole way from the sandbox to the ledger works, STOP and START too."""
 
-import asyncio
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 from uuid import UUID
 
@@ -15,11 +13,11 @@ import pytest
 from litestar.testing import AsyncTestClient
 from twilio.request_validator import RequestValidator
 
+from e2e.support.tools import served
 from messaging.errors import SettingsError
 from notification.app import build
 from notification.delivery import callbacks, ledger
 from notification.settings import Settings
-from servicekit.web import serve
 
 from .sms_parts import ACCOUNT, PHONE, TOKEN, PostOffice, eventually
 
@@ -152,17 +150,8 @@ async def test_any_other_reply_changes_nothing(office: PostOffice, api: AsyncTes
 # The whole way: sandbox, signatures, HTTP, ledger
 
 
-@asynccontextmanager
-async def serving_api(notification_url: str) -> AsyncIterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    stop, url = asyncio.Event(), f"http://127.0.0.1:{port}"
-    api = asyncio.create_task(serve(build(settings(notification_url, url)), host="127.0.0.1", port=port, stop=stop))
-    try:
-        yield url
-    finally:
-        stop.set()
-        await api
+def serving_api(notification_url: str) -> AbstractAsyncContextManager[str]:
+    return served(lambda url: build(settings(notification_url, url)))
 
 
 @pytest.mark.parametrize("fault", [None, "callbacks-doubled", "callbacks-reordered", "undelivered"])
