@@ -8,6 +8,7 @@ from uuid import uuid4
 import asyncpg
 import httpx
 import pytest
+from hypothesis import HealthCheck, settings
 from sqlalchemy.ext.asyncio import AsyncEngine
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -24,6 +25,10 @@ from pubsub_emulator import google
 from pubsub_emulator import server as embedded
 
 pytest_plugins = ["e2e.support.quick"]
+
+# For every property test: neither the machine's load nor luck decides.
+settings.register_profile("calm", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("calm")
 
 # Tests that share a running system: one process has them all, in this order. All others go by file.
 SHARING = {
@@ -132,7 +137,7 @@ async def labour_client(labour_url: str) -> AsyncIterator[httpx.AsyncClient]:
     """The Labour API behind its real server; Ada speaks, unless a request says otherwise."""
     app = labour_app(LabourSettings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url}))
     ada = {"Authorization": f"Bearer {make_token('ada')}"}
-    async with served(app) as url, httpx.AsyncClient(base_url=url, headers=ada) as client:
+    async with served(app) as url, httpx.AsyncClient(base_url=url, headers=ada, timeout=60) as client:
         yield client
 
 

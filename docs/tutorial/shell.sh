@@ -25,20 +25,23 @@ for name, value in {
 labour_sql() { "$PSQL" "${LABOUR_DATABASE_URL/+asyncpg/}" -qX -P pager=off -P null=null "$@"; }
 notification_sql() { "$PSQL" "${NOTIFICATION_DATABASE_URL/+asyncpg/}" -qX -P pager=off -P null=null "$@"; }
 
-# plan Eve Grace Alan: you are Eve, you plan a labour, and Grace and Alan will be told. Sets MOTHER (what proves that you are
-# she), LABOUR (its URL) and ID. A mother has one unfinished labour at most, so each time it is another Eve.
+# plan Eve Grace Alan: you are Eve, you plan a labour, and Grace and Alan will be told. Returns when the Notification service knows
+# them. Sets MOTHER (what proves that you are she), LABOUR (its URL) and ID. A mother has one unfinished labour at most, so each
+# time it is another Eve.
+NUMBER=$RANDOM
 plan() {
     MOTHER="Authorization: Bearer $(fern token "$1-$(date +%s)-$RANDOM")"
     LABOUR=$LABOURS/$(curl -sS -H "$MOTHER" "$LABOURS" --json "{\"mother_name\": \"$1\"}" | cut -d'"' -f4)
     ID=${LABOUR##*/}
-    PEOPLE="" SINCE=$(date -u +%Y-%m-%dT%H:%M:%S) NUMBER=$((RANDOM % 80))
+    PEOPLE=""
     shift
     for person in "$@"; do subscribe "$person"; done
+    [ $# = 0 ] || eventually holds notification_sql "SELECT version = $# FROM roster WHERE labour_id = '$ID'"
 }
 
 # subscribe Grace: she will be told, too. Her number is one of those that are kept free for fiction.
 subscribe() {
-    NUMBER=$((NUMBER + 1))
+    NUMBER=$(((NUMBER + 1) % 100))
     PEOPLE="$PEOPLE $1:$(printf '+120255501%02d' "$NUMBER")"
     curl -sS -o /dev/null -H "$MOTHER" "$LABOUR/subscribers" --json "{\"name\": \"$1\", \"phone\": \"${PEOPLE##*:}\"}"
 }
@@ -47,31 +50,36 @@ subscribe() {
 event_of() { labour_sql -Atc "SELECT event_id FROM outbox WHERE ordering_key = '$ID' AND topic = '$1'"; }
 
 # texts 2: waits until there are two texts on the phones of this labour, and shows all there are.
-texts() { eventually show_texts "$1" "$PHONES" "$SINCE" "$PEOPLE"; }
+texts() { eventually show_texts "$1" "$PHONES" "$ID" "$PEOPLE"; }
 show_texts() {
     python -c '
-import json, sys, urllib.parse, urllib.request
-expected, phones, since, people = sys.argv[1:]
+import datetime, json, sys, urllib.parse, urllib.request, uuid
+expected, phones, labour, people = sys.argv[1:]
+planned = uuid.UUID(labour).int >> 80  # the id begins with the time, in milliseconds
+sent = lambda item: datetime.datetime.fromisoformat(item["created_at"]).timestamp() * 1000
 lines = []
 for name, phone in sorted(person.split(":") for person in people.split()):
     with urllib.request.urlopen(f"{phones}/sandbox/messages?to={urllib.parse.quote(phone)}") as answer:
-        items = [item for item in json.load(answer)["items"] if item["created_at"] > since]
+        items = [item for item in json.load(answer)["items"] if sent(item) >= planned]
     lines += [name.ljust(6) + " " + item["body"] for item in reversed(items)]
 print(*lines, sep="\n") if len(lines) >= int(expected) else sys.exit(1)
 ' "$@"
 }
 
-# logged labour-relay WORDS: waits until the log has a line with these words, and shows all such lines, shortened and counted.
-logged() { eventually show_log "$LOGS/$1.log" "$2"; }
+# logged labour-relay WORDS 2: waits until the log has two different lines with these words (one, without a number), and shows
+# all such lines, shortened and counted.
+logged() { eventually show_log "$LOGS/$1.log" "$2" "${3:-1}"; }
 show_log() {
     python -c '
 import collections, json, sys
 dull = ("event", "process", "level", "timestamp", "traceparent")
 lines = [json.loads(line) for line in open(sys.argv[1]) if line.startswith("{") and sys.argv[2] in line]
 short = [line["event"] + "".join(f"  {k}={v}" for k, v in line.items() if k not in dull) for line in lines]
-for line, count in collections.Counter(short).items():
+counts = collections.Counter(short)
+if len(counts) < int(sys.argv[3]):
+    sys.exit(1)
+for line, count in counts.items():
     print(f"{count} x {line}")
-sys.exit(not short)
 ' "$@"
 }
 
@@ -85,10 +93,10 @@ print(next(item["pid"] for item in json.load(sys.stdin)["items"] if item["proces
 ' "$1"
 }
 
-# eventually COMMAND: again and again until it succeeds, for half a minute at most.
+# eventually COMMAND: runs it until it succeeds, for two minutes at most.
 # holds notification_sql QUERY: whether the answer of the query is true.
 eventually() {
-    for _ in $(seq 150); do
+    for _ in $(seq 600); do
         if "$@" 2>/dev/null; then return; fi
         sleep 0.2
     done

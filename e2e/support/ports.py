@@ -1,23 +1,19 @@
 import random
 import socket
+from contextlib import ExitStack, suppress
 
-from fern.settings import PORTS
+_kept = list[socket.socket]()  # until this process ends
 
 
 def free_port_base() -> int:
-    """The first of enough consecutive ports that are free right now.
+    """The first of ten consecutive free ports.
 
-    From below the range that systems take for outgoing connections, so that none of those gets in between.
+    From below the range that systems take for outgoing connections, so that none of those gets in between. This process keeps the
+    ninth, which nothing uses, so that another process that looks at the same time does not choose the same ten.
     """
     for base in random.SystemRandom().sample(range(10_000, 32_000, 10), 50):
-        if all(_is_free(base + offset) for offset in PORTS.values()):
+        with suppress(OSError), ExitStack() as taken:
+            ten = [taken.enter_context(socket.create_server(("127.0.0.1", base + offset))) for offset in range(10)]
+            _kept.append(ten[8].dup())
             return base
     raise AssertionError("no free ports")
-
-
-def _is_free(port: int) -> bool:
-    try:
-        socket.create_server(("127.0.0.1", port)).close()
-    except OSError:
-        return False
-    return True

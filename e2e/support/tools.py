@@ -20,7 +20,7 @@ async def apply_topology(project: str, topics: dict[str, list[str]], **options: 
     await asyncio.to_thread(apply, declared, project)
 
 
-async def eventually(check: Callable[[], Awaitable[bool]], what: str, seconds: float = 20.0) -> None:
+async def eventually(check: Callable[[], Awaitable[bool]], what: str, seconds: float = 60.0) -> None:
     """Polls until true; the deadline only ends a test that has failed anyway."""
     deadline = time.monotonic() + seconds
     while not await check():
@@ -31,28 +31,30 @@ async def eventually(check: Callable[[], Awaitable[bool]], what: str, seconds: f
 async def pull_all(bus: PubSub, subscription: str) -> list[Message]:
     """Everything a subscription has, acked; in the order of publishing."""
     found: list[Message] = []
-    while messages := await bus.pull(subscription, 1000, wait=1.0):
+    while messages := await bus.pull(subscription, 1000, wait=2.0):
         found += messages
         await bus.acknowledge(subscription, [message.ack_id for message in messages])
     return sorted(found, key=lambda message: int(message.message_id))
 
 
 @asynccontextmanager
-async def served(app: Litestar) -> AsyncIterator[str]:
-    """The application behind its real server, on a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    stop = asyncio.Event()
-    serving = asyncio.create_task(serve(app, host="127.0.0.1", port=port, stop=stop))
+async def served(app: Litestar | Callable[[str], Litestar]) -> AsyncIterator[str]:
+    """The application behind its real server, on a port that it has from the start. It may be made from its own address."""
+    listener = socket.socket(proto=socket.IPPROTO_TCP)  # named as TCP, or asyncio leaves Nagle's algorithm on
+    listener.bind(("127.0.0.1", 0))
+    address, stop = listener.getsockname(), asyncio.Event()
+    url = f"http://127.0.0.1:{address[1]}"
+    app = app if isinstance(app, Litestar) else app(url)
+    serving = asyncio.create_task(serve(app, listener=listener, stop=stop))
 
     async def listening() -> bool:
         assert not serving.done(), "the server ended"
         with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
+            return probe.connect_ex(address) == 0
 
     await eventually(listening, "the server listens")
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield url
     finally:
         stop.set()
         await serving

@@ -221,7 +221,7 @@ async def bus(any_bus_host: str, project: str) -> AsyncIterator[PubSub]:
     await apply_topology(
         project, {"labour.begun": ["notification"]}, max_delivery_attempts=5, minimum_backoff_seconds=0
     )
-    bus = PubSub(project, timeout=5)
+    bus = PubSub(project)
     yield bus
     await bus.close()
 

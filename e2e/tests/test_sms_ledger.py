@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator
 from uuid import UUID
@@ -12,13 +11,13 @@ import pytest
 from sqlalchemy import text
 from uuid_utils.compat import uuid7
 
+from e2e.support.tools import served
 from fern.settings import PORTS
 from messaging.unit_of_work import UnitsOfWork
 from notification.app import build
 from notification.delivery import ledger
 from notification.domain.notification import Notification
 from notification.settings import Settings
-from servicekit.web import serve
 
 Fern = tuple[int, str, str]
 
@@ -26,14 +25,9 @@ Fern = tuple[int, str, str]
 @pytest.fixture
 async def port_base(notification_url: str, bus_host: str) -> AsyncIterator[int]:
     """The notification-api alone, where `fern` looks for it."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     settings = Settings.load({"FERN_MODE": "local", "NOTIFICATION_DATABASE_URL": notification_url})
-    stop = asyncio.Event()
-    api = asyncio.create_task(serve(build(settings), host="127.0.0.1", port=port, stop=stop))
-    yield port - PORTS["notification-api"]
-    stop.set()
-    await api
+    async with served(build(settings)) as url:
+        yield int(url.rpartition(":")[2]) - PORTS["notification-api"]
 
 
 async def fern(port_base: int, *arguments: str) -> Fern:
@@ -44,7 +38,7 @@ async def fern(port_base: int, *arguments: str) -> Fern:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
+    out, err = await asyncio.wait_for(process.communicate(), 240)
     return process.returncode or 0, out.decode(), err.decode()
 
 

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ CHAPTERS = sorted(FOLDER.glob("[0-9][0-9]-*.md"))
 PARTS = ("**Goal.**", "```mermaid\n", "\n## Break it\n", "\n<details>\n<summary>", "\n## Back to a clean state\n")
 DIAGRAM = re.compile(r"^(flowchart (LR|TB|TD)|sequenceDiagram|stateDiagram-v2|gantt)$")
 RUN_BY_THE_FIXTURE = "make up ARGS=--embedded\n"
-LIMIT = 120  # seconds for a chapter
+LIMIT = 900  # seconds for a chapter; only ever waited for when something is wrong
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,10 @@ def test_a_chapter_does_what_it_says_and_leaves_the_system_as_it_was(chapter: Pa
         if step.output is not None and not matches(output, step.output):
             pytest.fail(f"{chapter.name}:{step.line} promises\n{step.output}\nbut it printed\n{output}", pytrace=False)
     assert left == []
-    assert troubles(fern) == []
+    deadline = time.monotonic() + 60
+    while (found := troubles(fern)) and time.monotonic() < deadline:
+        time.sleep(0.2)  # a process that was killed or frozen needs a moment
+    assert found == []
     assert sources() == before
 
 

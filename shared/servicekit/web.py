@@ -1,6 +1,7 @@
 """What the HTTP side of every service shares: the application, health routes, tracing, hardened headers, and the server."""
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Generic, TypeVar
@@ -99,8 +100,10 @@ def create_app(
     return app
 
 
-async def serve(app: Litestar, *, host: str, port: int, stop: asyncio.Event) -> None:
-    """Serve until `stop`, then finish the current requests within five seconds.
+async def serve(
+    app: Litestar, *, host: str = "", port: int = 0, stop: asyncio.Event, listener: socket.socket | None = None
+) -> None:
+    """Serve until `stop`, then finish the current requests within five seconds. A bound `listener` replaces host and port.
 
     An endless answer must watch `app.state.stopping`: the lifespan ends only after the last answer.
     """
@@ -108,7 +111,7 @@ async def serve(app: Litestar, *, host: str, port: int, stop: asyncio.Event) -> 
         app, host=host, port=port, log_config=None, timeout_graceful_shutdown=5, server_header=False
     )
     server = _Server(config)
-    serving = asyncio.create_task(server.serve())
+    serving = asyncio.create_task(server.serve([listener] if listener else None))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
     app.state.stopping.set()

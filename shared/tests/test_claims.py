@@ -82,7 +82,7 @@ async def test_a_holder_whose_connection_is_killed_frees_the_event(labour_url: s
         await other.rollback()
 
         await other.execute(
-            text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": holder.get_server_pid()}
+            text("SELECT pg_terminate_backend(:pid, 60000)"), {"pid": holder.get_server_pid()}
         )  # returns when it is gone
 
         assert await claim_one(other, event_id) is Claim.GRANTED

@@ -30,7 +30,7 @@ from messaging.unit_of_work import UnitsOfWork
 @pytest.fixture
 async def bus(bus_host: str, project: str) -> AsyncIterator[PubSub]:
     await apply_topology(project, TOPICS)
-    bus = PubSub(project, timeout=3)
+    bus = PubSub(project)
     yield bus
     await bus.close()
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 
 import asyncpg
 import pytest
@@ -37,7 +38,7 @@ from messaging.wakeups import Listener, Waker
 @pytest.fixture
 async def bus(bus_host: str, project: str) -> AsyncIterator[PubSub]:
     await apply_topology(project, TOPICS)
-    bus = PubSub(project, timeout=3)
+    bus = PubSub(project)
     yield bus
     await bus.close()
 
@@ -173,12 +174,13 @@ async def test_a_bus_that_is_away_costs_no_attempts_and_is_waited_for_calmly(
     labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
 ) -> None:
     calls = 0
-    back = asyncio.Event()
+    asked, back = asyncio.Event(), asyncio.Event()
 
     class Away:
         async def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
             nonlocal calls
             calls += 1
+            asked.set()
             if not back.is_set():
                 raise BusUnavailable("nobody there")
             return await bus.publish(topic, messages)
@@ -186,6 +188,7 @@ async def test_a_bus_that_is_away_costs_no_attempts_and_is_waited_for_calmly(
     await emit(labour_units, Happened("a", 1))
     stop = asyncio.Event()
     running = asyncio.create_task(Relay(labour_engine, Away(), poll_interval=0.01).run(stop))
+    await asked.wait()
     await asyncio.sleep(1.0)  # the outage itself: long enough for a hot loop to show in the count
     calls_while_away = calls
     back.set()
@@ -282,7 +285,9 @@ async def test_hints_go_on_after_their_connection_was_cut_at_any_moment(
     for turns in range(6):
         await eventually(a_hint_arrives, f"a hint arrives on a new connection (after {turns} turns)")
         woken.clear()
-        await woken.wait()  # for the last hint that was given: now the waker has nothing to do
+        with suppress(TimeoutError):  # it was lost if the connection was still the one that had been cut
+            async with asyncio.timeout(1):
+                await woken.wait()  # for the last hint that was given: now the waker has nothing to do
         woken.clear()
         cutting = threading.Thread(target=asyncio.run, args=[_cut(postgres, "cut:wake")])
         cutting.start()
@@ -297,7 +302,7 @@ async def test_hints_go_on_after_their_connection_was_cut_at_any_moment(
 async def _cut(postgres: TemporaryServer, process: str) -> None:
     admin = await asyncpg.connect(postgres.dsn())
     await admin.fetch(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = $1", process
+        "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = $1", process
     )
     await admin.close()
 

@@ -44,7 +44,7 @@ ACK, NACK = Verdict.ACK, Verdict.NACK
 @pytest.fixture
 async def bus(bus_host: str, project: str) -> AsyncIterator[PubSub]:
     await apply_topology(project, {topic: ["notification"] for topic in TOPICS})
-    bus = PubSub(project, timeout=3)
+    bus = PubSub(project)
     yield bus
     await bus.close()
 

@@ -1,23 +1,20 @@
 """Webhooks change something only if they are signed. Statuses, STOP and START reach the ledger from the sandbox."""
 
-import asyncio
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from uuid import UUID
 
 import httpx
 import pytest
 from twilio.request_validator import RequestValidator
 
+from e2e.support.tools import served
 from messaging.errors import SettingsError
 from notification.app import build
 from notification.delivery import callbacks
 from notification.settings import Settings
-from servicekit.web import serve
 
 from .sms_parts import ACCOUNT, PHONE, PUBLIC_URL, SID, TOKEN, Api, PostOffice, eventually, local_settings
 
@@ -117,19 +114,9 @@ async def test_any_other_reply_changes_nothing(office: PostOffice, api: Api) -> 
 # From the sandbox over HTTP to the ledger
 
 
-@asynccontextmanager
-async def serving_api(notification_url: str) -> AsyncIterator[str]:
+def serving_api(notification_url: str) -> AbstractAsyncContextManager[str]:
     """The provider signs the URL that it calls, so the API must know its own."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    stop, url = asyncio.Event(), f"http://127.0.0.1:{port}"
-    app = build(local_settings(notification_url, PUBLIC_URL=url))
-    api = asyncio.create_task(serve(app, host="127.0.0.1", port=port, stop=stop))
-    try:
-        yield url
-    finally:
-        stop.set()
-        await api
+    return served(lambda url: build(local_settings(notification_url, PUBLIC_URL=url)))
 
 
 @pytest.mark.parametrize("fault", [None, "callbacks-doubled", "callbacks-reordered", "undelivered"])

@@ -5,7 +5,7 @@ import string
 from uuid import UUID
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from notification.domain.wording import (
@@ -19,9 +19,6 @@ from notification.domain.wording import (
     write,
 )
 from sms_sandbox.message import count_segments
-
-settings.register_profile("calm", deadline=None, derandomize=True)  # no deadline, no randomness
-settings.load_profile("calm")
 
 ID = UUID("01a1e284-4fea-7752-8728-a3729831442c")
 EMOJI = ["❤️", "👩‍❤️‍👨", "👶🏽", "🇫🇷", "1️⃣", "☀️", "🤱", "\u200d", "\ufe0f"]

@@ -17,7 +17,7 @@ from fern.runtime.processes import STAGES, Process, Stage, console, processes
 from fern.runtime.supervisor import Supervisor
 from fern.settings import Settings
 
-STAGE_TIMEOUT: dict[Stage, float] = {"console": 60.0, "database": 90.0, "backing": 60.0, "service": 90.0}
+STAGE_TIMEOUT = 240.0
 STOP_TIMEOUT = 12.0
 
 
@@ -81,7 +81,7 @@ class EmbeddedRuntime:
                 self.supervisor,
                 self._of(*stages),
                 self._settings,
-                max(STAGE_TIMEOUT[stage] for stage in stages),
+                STAGE_TIMEOUT,
                 on_healthy=lambda process: self._progress.done(process.name, started),
             )
 

@@ -84,7 +84,8 @@ def server_command(data_dir: Path, port: int, *, fsync: bool = True) -> list[str
         "log_timezone": "UTC",
     }
     if not fsync:
-        options |= {"fsync": "off", "full_page_writes": "off"}
+        # For tests: autovacuum would lock tables and show up in pg_stat_activity at moments of its own.
+        options |= {"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
     settings = [argument for name, value in options.items() for argument in ("-c", f"{name}={value}")]
     return [str(binary("postgres")), "-D", str(data_dir), *settings]
 
