@@ -1,5 +1,6 @@
 """Every page of the documentation: its links, its commands, the indexes and the form of the decision records."""
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -117,3 +118,29 @@ def test_every_fault_point_in_the_code_is_in_the_table_of_crash_points() -> None
     table = re.findall(r"^\| `([a-z_.]+)` \|", (ROOT / "docs" / "crash-points.md").read_text(), flags=re.MULTILINE)
 
     assert sorted(points) == sorted(table)
+
+
+STOP = re.compile(r"^\| (\d+) \| \[.+?\]\((.+?)\) \| `(.+?)` \|", flags=re.MULTILINE)
+
+
+def functions(file: Path) -> set[str]:
+    """The functions of a module and, with the name of the class, the methods of its classes."""
+    found = set[str]()
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            found |= {
+                f"{node.name}.{one.name}"
+                for one in node.body
+                if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+    return found
+
+
+def test_the_walk_has_at_most_twenty_stops_and_each_is_a_function_that_exists() -> None:
+    page = ROOT / "docs" / "architecture.md"
+    stops = STOP.findall(page.read_text())
+
+    assert [int(number) for number, _, _ in stops] == list(range(1, 21))
+    assert [(link, name) for _, link, name in stops if name not in functions(page.parent / link)] == []
