@@ -1,1 +1,1 @@
-"""The Labour service: a labour is planned, begins and ends, and the people who shall be told are on its roster."""
+"""The Labour service: plans, begins and completes labours, and keeps the list of people who are notified."""

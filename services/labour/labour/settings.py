@@ -1,4 +1,4 @@
-"""What the Labour service needs to know about the world around it."""
+"""The settings of the Labour service, read from environment variables."""
 
 import os
 from collections.abc import Mapping
@@ -6,22 +6,22 @@ from dataclasses import dataclass
 
 from servicekit.settings import Environment
 
-LOCAL_SECRET = "local-secret-for-tokens-on-this-machine"  # noqa: S105  (refused by being unused anywhere else)
+LOCAL_SECRET = "local-secret-for-tokens-on-this-machine"  # noqa: S105  (used in local mode only)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """LABOUR_DATABASE_URL   postgresql+asyncpg://…, the service's own database
-    PUBSUB_PROJECT_ID        the project whose topics and subscriptions we use
+    PUBSUB_PROJECT_ID        the project of our topics and subscriptions
     OPERATIONS_TOKEN         bearer token of the operations routes
-    JWKS_URL, TOKEN_ISSUER   where the keys for callers' tokens are, and who issues them; required unless local
-    TOKEN_AUDIENCE           whom tokens must be meant for (fernlabour)
-    TOKEN_SECRET             signs tokens in local runs, where there is no identity provider
-    LABOUR_API_HOST, LABOUR_API_PORT   where the API listens (127.0.0.1, 8401)
-    CORS_ORIGINS             pages that may call the API from a browser, separated by commas (none)
-    RATE_LIMIT_PER_MINUTE    changes that one caller may ask for in a minute (120; local 6000)
-    RELAY_POLL_SECONDS       how often the relay looks when nobody hints (1)
-    RETENTION_DAYS, REPLAY_HORIZON_DAYS   how long published events are kept (90), and how far back a replay may go (30)
+    JWKS_URL, TOKEN_ISSUER   the address of the keys that verify callers' tokens, and their issuer; required unless local
+    TOKEN_AUDIENCE           the audience that tokens must name (fernlabour)
+    TOKEN_SECRET             the shared secret of local tokens; ignored outside local mode
+    LABOUR_API_HOST, LABOUR_API_PORT   the address of the API (127.0.0.1, 8401)
+    CORS_ORIGINS             origins of pages that may call the API from a browser, separated by commas (none)
+    RATE_LIMIT_PER_MINUTE    changes that one caller may request in a minute (120; local 6000)
+    RELAY_POLL_SECONDS       interval at which the relay polls when no wake-up arrives (1)
+    RETENTION_DAYS, REPLAY_HORIZON_DAYS   days for which published events are kept (90), and days that a replay may go back (30)
     """
 
     database_url: str

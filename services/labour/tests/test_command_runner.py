@@ -46,7 +46,7 @@ async def test_a_commit_whose_confirmation_is_lost_is_found_by_a_retry_with_the_
     again = await labour_client.put(f"{labour}/complete", headers=KEY)
 
     assert_problem(lost, 503, "unavailable")
-    assert "nothing was changed" not in lost.json()["detail"].lower()  # for it was
+    assert "nothing was changed" not in lost.json()["detail"].lower()  # because it was
     assert (again.status_code, again.headers["idempotency-replayed"]) == (200, "true")
     assert await outbox_types(labour_engine) == ["labour.completed"]
 

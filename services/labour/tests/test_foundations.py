@@ -20,12 +20,14 @@ from fern.runtime.postgres import TemporaryServer
 from labour import storage
 from labour.application import commands, told
 from labour.application.access import CommandContext
-from labour.domain.errors import NotAPhoneNumber
+from labour.domain.errors import LabourError, NotAPhoneNumber
 from labour.domain.phone import to_e164
+from labour.http.problems import PROBLEMS
 from messaging.consumer import Received
 from messaging.envelope import Envelope, open_envelope
 from messaging.faults import POINTS
 from messaging.unit_of_work import UnitsOfWork
+from servicekit.idempotency import KeyInFlight, KeyReused
 from tests.labour_parts import GRACE, NOW, assert_problem, fetch, message_facts, outbox_types, plan, speaking_as
 
 ANY_ENVELOPE = Envelope(uuid7(), "notification", "any", 1, "any", NOW, None, b"")
@@ -105,6 +107,10 @@ async def test_an_event_exists_if_and_only_if_the_change_committed(
     committed = point == "uow.after_commit_before_wakeup"
     assert await fetch(labour_engine, "SELECT phase FROM labour") == ["complete" if committed else "planned"]
     assert await outbox_types(labour_engine) == (["labour.completed"] if committed else [])
+
+
+def test_every_error_of_the_service_is_mapped_to_a_problem() -> None:
+    assert set(LabourError.__subclasses__()) == set(PROBLEMS) - {KeyInFlight, KeyReused}
 
 
 @pytest.mark.parametrize(

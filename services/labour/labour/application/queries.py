@@ -29,11 +29,11 @@ from labour.storage import contraction_table, invite_table, labour_table, subscr
 
 
 async def get_labour(session: AsyncSession, caller: str, labour_id: UUID) -> LabourView | SubscribedLabourView:
-    return await labour_as_seen_by(await authorize(session, caller, labour_id, Action.READ), session, labour_id)
+    return await labour_as_seen_by(session, await authorize(session, caller, labour_id, Action.READ), labour_id)
 
 
 async def labour_as_seen_by(
-    relation: Relation, session: AsyncSession, labour_id: UUID
+    session: AsyncSession, relation: Relation, labour_id: UUID
 ) -> LabourView | SubscribedLabourView:
     if relation.may(Action.MANAGE):
         return (await _labours(session, [labour_id]))[0]

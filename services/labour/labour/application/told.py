@@ -133,4 +133,4 @@ async def _in_order(session: AsyncSession, labour_id: UUID, statement: Select[An
     rows = await session.execute(
         statement.where(told_table.c.labour_id == labour_id).order_by(told_table.c.notification_id)
     )
-    return [{str(name): value for name, value in row.items()} for row in rows.mappings()]  # msgspec wants plain keys
+    return [{str(name): value for name, value in row.items()} for row in rows.mappings()]  # plain str for msgspec

@@ -1,9 +1,8 @@
-"""What a mother may be advised to do now. Computed from her contractions each time, never stored, and it says why.
+"""Advice to the mother, with its reason. Computed from her contractions each time and never stored.
 
-The rule of thumb for leaving is written 5-1-1: contractions every 5 minutes, of 1 minute, for 1 hour; 3-1-1 for a first labour,
-which tends to take longer. "For 1 hour" means a real hour on the clock: the pattern must reach back to its beginning and up to
-now. A contraction that is still running has no length yet and is left out of the pattern; that it has begun shows only that the
-pattern goes on.
+The rule of thumb for going to hospital is 5-1-1: contractions every 5 minutes, 1 minute long, for 1 hour; 3-1-1 for a first
+labour, which usually takes longer. "For 1 hour" is an hour on the clock: the pattern must cover all of it, up to now. A running
+contraction has no length yet, so it counts only as a start.
 """
 
 from collections.abc import Sequence
@@ -34,7 +33,7 @@ class Advice:
 
 
 def advise(contractions: Sequence[Contraction], *, first_labour: bool, now: datetime) -> list[Advice]:
-    """The most urgent first; empty when there is nothing to say."""
+    """Most urgent first; empty if there is nothing to advise."""
     ordered = sorted((one for one in contractions if one.started_at <= now), key=lambda one: one.started_at)
     advice = []
     if because := _worrying(ordered, now):
@@ -56,7 +55,7 @@ def _worrying(ordered: Sequence[Contraction], now: datetime) -> str | None:
 
 
 def _holds(ordered: Sequence[Contraction], every: timedelta, window: timedelta, now: datetime) -> bool:
-    """Starts no further apart than `every` from the beginning of the window until now, and a minute long on average."""
+    """Whether contractions started at least `every` so often during the whole window, and took a minute on average."""
     finished = [one for one in ordered if not one.is_running and one.started_at >= now - window - every]
     if len(finished) < 2 or finished[0].started_at > now - window:
         return False

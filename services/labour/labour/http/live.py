@@ -122,7 +122,7 @@ class Picture(NamedTuple):
 
 async def _look_at(session: AsyncSession, caller: str, labour_id: UUID) -> Picture:
     relation = await authorize(session, caller, labour_id, Action.READ)
-    labour = await queries.labour_as_seen_by(relation, session, labour_id)
+    labour = await queries.labour_as_seen_by(session, relation, labour_id)
     return Picture(labour, await told.told_about(session, labour_id), shows_told=relation.may(Action.MANAGE))
 
 
