@@ -47,7 +47,7 @@ async def eventually(look: Callable[[], T], holds: Callable[[T], bool]) -> T:
 
 
 async def eventually_answered(ask: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
-    deadline = asyncio.get_running_loop().time() + 10
+    deadline = asyncio.get_running_loop().time() + 60
     while not holds(seen := await ask()):
         assert asyncio.get_running_loop().time() < deadline, f"still {seen!r}"
         await asyncio.sleep(0.01)
