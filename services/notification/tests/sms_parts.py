@@ -29,7 +29,7 @@ TOKEN = "a-token"
 SENDER = "+15005550006"
 PHONE = "+12025550123"
 NOWHERE = "http://127.0.0.1:9/webhooks/twilio/status"  # callbacks go there when a test wants none
-PATIENCE = 60.0  # seconds; only a failing test waits that long
+PATIENCE = 120.0  # seconds; only a failing test waits that long
 
 os.environ["NO_PROXY"] = "*"  # the provider of these tests is always on this machine
 
@@ -46,7 +46,7 @@ async def eventually(look: Callable[[], Awaitable[T]], holds: Callable[[T], bool
 
 
 @asynccontextmanager
-async def client(url: str, *, token: str = TOKEN, sender: str = SENDER, timeout: float = 5.0) -> AsyncIterator[Twilio]:
+async def client(url: str, *, token: str = TOKEN, sender: str = SENDER, timeout: float = 30.0) -> AsyncIterator[Twilio]:
     twilio = Twilio(account_sid=ACCOUNT, auth_token=token, sender=sender, base_url=url, timeout=timeout)
     try:
         yield twilio
@@ -156,7 +156,7 @@ class PostOffice:
 
 @asynccontextmanager
 async def post_office(
-    units: UnitsOfWork, data_dir: Path, *, timeout: float = 5.0, **sandbox: Any
+    units: UnitsOfWork, data_dir: Path, *, timeout: float = 30.0, **sandbox: Any
 ) -> AsyncIterator[PostOffice]:
     async with running(data_dir, auth_token=TOKEN, **sandbox) as sms, client(sms.url, timeout=timeout) as provider:
         yield PostOffice(units, sms, provider)
