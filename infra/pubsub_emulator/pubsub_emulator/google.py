@@ -4,6 +4,7 @@ It needs Java and the `pubsub-emulator` component of the Google Cloud SDK, but n
 """
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,7 @@ _COMMON_ROOTS: Final = (
     "/snap/google-cloud-cli/current",
     "~/google-cloud-sdk",
 )
-_START_SECONDS: Final = 30.0
+_START_SECONDS: Final = 240.0
 _STOP_SECONDS: Final = 5.0
 
 
@@ -44,8 +45,7 @@ def running(jar: Path) -> Iterator[str]:
     java = _java()
     if java is None:
         raise FileNotFoundError("Java is needed to run Google's Pub/Sub emulator, and there is none on the PATH")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = _free_port()
     process = subprocess.Popen(
         [java, "-Xmx512m", "-jar", str(jar), "--host=127.0.0.1", f"--port={port}"],
         stdin=subprocess.DEVNULL,
@@ -62,6 +62,14 @@ def running(jar: Path) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _free_port() -> int:
+    """From below the range that systems take for outgoing connections: one of those could have it before Java has started."""
+    for port in random.SystemRandom().sample(range(10_000, 32_000), 50):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise RuntimeError("no free port was found for Google's Pub/Sub emulator")
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], port: int) -> None:

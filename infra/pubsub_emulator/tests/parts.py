@@ -76,10 +76,10 @@ class Bus:
 
     async def publish(self, topic: str, *data: str, **fields: Any) -> list[str]:
         messages = [PubsubMessage(data=text.encode(), **fields) for text in data]
-        response = await self.publisher.publish(topic=topic, messages=messages, retry=None, timeout=20)
+        response = await self.publisher.publish(topic=topic, messages=messages, retry=None, timeout=60)
         return list(response.message_ids)
 
-    async def pull(self, subscription: str, count: int = 1, within: float = 8) -> list[ReceivedMessage]:
+    async def pull(self, subscription: str, count: int = 1, within: float = 60) -> list[ReceivedMessage]:
         """Up to `count` messages; fewer only when no more came in time."""
         received: list[ReceivedMessage] = []
         deadline = time.monotonic() + within
@@ -133,7 +133,7 @@ class StreamingPull:
 
     async def open(self, **fields: Any) -> "StreamingPull":
         self.send(**fields)
-        call = await self._bus.subscriber.streaming_pull(requests=self._outgoing(), timeout=60)
+        call = await self._bus.subscriber.streaming_pull(requests=self._outgoing(), timeout=600)
         self._reader = asyncio.create_task(self._read(call))
         return self
 
@@ -155,7 +155,7 @@ class StreamingPull:
         assert self._reader
         self._reader.cancel()
 
-    async def receive(self, count: int, within: float = 8) -> list[ReceivedMessage]:
+    async def receive(self, count: int, within: float = 60) -> list[ReceivedMessage]:
         """Up to `count` messages; fewer only when no more came in time."""
         received: list[ReceivedMessage] = []
         try:
@@ -167,13 +167,13 @@ class StreamingPull:
         return received
 
     async def response(self) -> StreamingPullResponse:
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(60):
             return await self._responses.get()
 
     async def end(self) -> None:
         """Raises the status that the stream ends with, unless that is OK."""
         assert self._reader
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await self._reader
 
 
@@ -195,7 +195,7 @@ async def refusal(call: Awaitable[Any]) -> StatusCode | None:
     return None
 
 
-async def until(condition: Callable[[], bool], within: float = 10) -> None:
+async def until(condition: Callable[[], bool], within: float = 60) -> None:
     async with asyncio.timeout(within):
         while not condition():  # noqa: ASYNC110 (what it waits for has no event)
             await asyncio.sleep(0.01)

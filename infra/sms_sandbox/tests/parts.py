@@ -42,8 +42,8 @@ async def eventually(look: Callable[[], Awaitable[T]], holds: Callable[[T], bool
 @overload
 async def eventually(look: Callable[[], T], holds: Callable[[T], bool]) -> T: ...
 async def eventually(look: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
-    """Returns what `look` returns once it holds; fails with the last value seen after 10 s."""
-    deadline = asyncio.get_running_loop().time() + 10
+    """Returns what `look` returns once it holds; fails with the last value seen after 60 s."""
+    deadline = asyncio.get_running_loop().time() + 60
     while True:
         found = look()
         seen = await found if isinstance(found, Awaitable) else found

@@ -35,7 +35,7 @@ SID = "SM" + "1" * 32
 PUBLIC_URL = "https://fern.example"
 OPERATOR = {"Authorization": "Bearer local-operations"}
 NOWHERE = "http://127.0.0.1:9/webhooks/twilio/status"  # for tests without callbacks: nothing listens there
-DEADLINE = 60.0  # seconds; only a failing test waits that long
+DEADLINE = 120.0  # seconds; only a failing test waits that long
 
 os.environ["NO_PROXY"] = "*"  # the provider of these tests runs on this machine
 
@@ -58,7 +58,7 @@ def local_settings(notification_url: str, **variables: str) -> Settings:
 
 
 @asynccontextmanager
-async def client(url: str, *, token: str = TOKEN, sender: str = SENDER, timeout: float = 5.0) -> AsyncIterator[Twilio]:
+async def client(url: str, *, token: str = TOKEN, sender: str = SENDER, timeout: float = 30.0) -> AsyncIterator[Twilio]:
     twilio = Twilio(account_sid=ACCOUNT, auth_token=token, sender=sender, base_url=url, timeout=timeout)
     try:
         yield twilio
@@ -193,7 +193,7 @@ class PostOffice:
 
 @asynccontextmanager
 async def post_office(
-    units: UnitsOfWork, data_dir: Path, *, timeout: float = 5.0, **sandbox: Any
+    units: UnitsOfWork, data_dir: Path, *, timeout: float = 30.0, **sandbox: Any
 ) -> AsyncIterator[PostOffice]:
     async with running(data_dir, auth_token=TOKEN, **sandbox) as sms, client(sms.url, timeout=timeout) as provider:
         yield PostOffice(units, sms, provider)

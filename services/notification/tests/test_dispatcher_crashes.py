@@ -168,7 +168,7 @@ async def kill_and_restart(server: TemporaryServer, data_dir: Path, point: str) 
             "SMS_ASK_SECONDS": "0.2",
         }
         async with dispatcher_process(environment | {"FERN_CRASH_AT": point}) as doomed:
-            assert await asyncio.wait_for(doomed.wait(), 60) == -9
+            assert await asyncio.wait_for(doomed.wait(), 240) == -9
         async with dispatcher_process(environment):
             await eventually(lambda: unsettled(office), lambda count: count == 0)
         return Counter([(await office.state(one.id), len(office.texts(one))) for one in everyone])
@@ -184,4 +184,4 @@ async def dispatcher_process(environment: dict[str, str]) -> AsyncIterator[async
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
-        await asyncio.wait_for(process.wait(), 20)
+        await asyncio.wait_for(process.wait(), 60)

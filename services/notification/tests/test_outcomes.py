@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
 from fern.runtime.postgres import TemporaryServer
+from messaging.backoff import Backoff
 from messaging.database import connect_raw
 from messaging.unit_of_work import UnitsOfWork
 from notification.delivery import callbacks, dispatcher, ledger
@@ -65,6 +66,7 @@ async def test_wrong_credentials_pause_all_sending_and_lose_nothing(office: Post
 
     async with client(office.sms.url, token="wrong") as stranger:
         sender = office.dispatcher(stranger)
+        sender._credentials_backoff = Backoff(base=60.0, cap=60.0)  # longer than ten calls can take
         with capture_logs() as logs:
             assert await sender.run_once() == len(everyone)
         assert await sender.take(50) == [], "it has paused"
@@ -100,9 +102,8 @@ async def test_after_too_many_requests_each_message_waits_for_a_different_time(o
 
     await office.dispatcher().run_once()
 
-    assert await office.dispatcher().run_once() == 0
     waits = [await _wait(office, one.id) for one in everyone]
-    assert all(0.5 <= wait <= 10 for wait in waits)
+    assert all(1.5 <= wait <= 30 for wait in waits)
     assert max(waits) - min(waits) > 0.2, "they must not be sent again all at once"
 
     office.clear_faults()
@@ -130,7 +131,7 @@ async def _wait(office: PostOffice, notification_id: UUID) -> float:
 async def test_an_unknown_outcome_is_in_doubt_and_not_sent_again(
     notification_units: UnitsOfWork, tmp_path: Path, name: str
 ) -> None:
-    async with post_office(notification_units, tmp_path / "sms", timeout=1.0) as office:
+    async with post_office(notification_units, tmp_path / "sms", timeout=3.0) as office:
         one = await office.post_one()
         office.fault(name)
 

@@ -197,7 +197,7 @@ async def test_one_question_does_not_wait_for_the_answer_to_another(office: Post
         writer.write(http("200 OK", '{"messages": [], "next_page_uri": null}'))
         await writer.drain()
 
-    async with raw_provider(answer_when_all_have_asked) as url, client(url, timeout=10) as provider:
+    async with raw_provider(answer_when_all_have_asked) as url, client(url) as provider:
         counts = await office.reconciler(provider).run_once()
 
     assert counts == Reconciled(sent_again=len(everyone))

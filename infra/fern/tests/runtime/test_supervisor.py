@@ -16,7 +16,7 @@ from fern.runtime.supervisor import Supervisor
 from fern.settings import Settings
 
 
-def eventually(condition: Callable[[], bool], timeout: float = 15.0) -> None:
+def eventually(condition: Callable[[], bool], timeout: float = 60.0) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, "not in time"
@@ -27,7 +27,7 @@ def start(runtime: EmbeddedRuntime, settings: Settings) -> tuple[int, psutil.Pro
     """Returns the pid of the worker, and the daemon."""
     runtime.supervisor.start_daemon()
     runtime.supervisor.start("worker")
-    wait_until_healthy(runtime.supervisor, runtime.processes, settings, 15, on_healthy=lambda _: None)
+    wait_until_healthy(runtime.supervisor, runtime.processes, settings, 60, on_healthy=lambda _: None)
     daemon = runtime.supervisor.daemon()
     assert daemon is not None
     return runtime.supervisor.states()["worker"].pid, daemon
@@ -91,7 +91,7 @@ def test_a_process_that_keeps_dying_is_named_with_the_end_of_its_log(settings: S
         supervisor.start("broken")
 
         with pytest.raises(NeverHealthy, match="broken does not become healthy") as failure:
-            wait_until_healthy(supervisor, [broken], settings, 30, on_healthy=lambda _: None)
+            wait_until_healthy(supervisor, [broken], settings, 120, on_healthy=lambda _: None)
 
         assert "no such database" in failure.value.details
         assert failure.value.exit_code == 15
