@@ -14,7 +14,6 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner
 
-from conftest import fresh_database
 from e2e.experiments.quest.__main__ import CHART, LABOURS, PAGE, SEED, quest
 from e2e.experiments.quest.designs import LedgerAndAsking
 from e2e.experiments.quest.misfortune import FAULTS
@@ -23,6 +22,7 @@ from e2e.experiments.quest.race import Fate, race
 from e2e.experiments.quest.report import MEANINGS, RIGHT, Report, schedule, section, svg
 from e2e.experiments.quest.schedule import MISFORTUNES, draw
 from e2e.experiments.quest.sms import broken, experiment
+from e2e.support.databases import fresh_database
 from fern.runtime.postgres import TemporaryServer
 from fern.settings import PROJECT_ROOT
 

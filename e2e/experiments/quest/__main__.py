@@ -18,12 +18,12 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from conftest import migrate
 from e2e.experiments.quest.pipelines import DESIGNS
 from e2e.experiments.quest.race import Fate, race
 from e2e.experiments.quest.report import Report, schedule, section, shown, svg
 from e2e.experiments.quest.schedule import MISFORTUNES, RATE
 from e2e.experiments.quest.sms import main as sms
+from e2e.support.databases import migrate
 from fern.errors import FernError
 from fern.runtime.postgres import SERVICES, ensure_service_databases, temporary_server
 from fern.runtime.progress import make_console

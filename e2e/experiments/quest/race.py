@@ -20,7 +20,6 @@ from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 import sms_sandbox
-from conftest import fresh_database
 from e2e.experiments.quest.designs import NotAccepted
 from e2e.experiments.quest.misfortune import Crash, Wire
 from e2e.experiments.quest.pipelines import DualWrite, Parts, Process, mother
@@ -36,6 +35,7 @@ from e2e.experiments.quest.schedule import (
     requested,
 )
 from e2e.experiments.quest.sms import ignore_crashes
+from e2e.support.databases import fresh_database
 from fern.errors import FernError
 from fern.runtime.postgres import SERVICES, TemporaryServer
 from labour.domain.errors import LabourAlreadyCompleted

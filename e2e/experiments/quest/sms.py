@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 from uuid_utils.compat import uuid7
 
-from conftest import migrate
 from e2e.experiments.quest.designs import CREATE_CLAIMS, DESIGNS, Design, LedgerAndAsking
 from e2e.experiments.quest.misfortune import FAULTS, QUARANTINE, RATE, Crash, Fault, Misfortune, Wire
+from e2e.support.databases import migrate
 from fern.runtime.postgres import ensure_service_databases, temporary_server
 from fern.runtime.progress import make_console
 from messaging.database import connect_raw, create_engine

@@ -7,7 +7,6 @@ import httpx
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from fern.commands.token import make_token
 from labour.domain.contraction import Contraction
 
 GRACE = {"name": "Grace", "phone": "+1 (202) 555-0123"}
@@ -25,10 +24,6 @@ async def outbox_types(engine: AsyncEngine) -> list[str]:
     async with engine.connect() as connection:
         types = (await connection.execute(text("SELECT topic FROM outbox ORDER BY position"))).scalars()
         return [one for one in types if one != "labour.planned"]
-
-
-def speaking_as(name: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {make_token(name)}"}
 
 
 def assert_problem(answer: httpx.Response, status: int, name: str) -> dict[str, Any]:

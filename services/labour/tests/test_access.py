@@ -14,11 +14,12 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from e2e.support.tools import served
+from e2e.support.api import speaking_as
+from e2e.support.http_server import served
 from labour.app import build
 from labour.settings import Settings
 from messaging.errors import SettingsError
-from tests.labour_parts import assert_problem, plan, speaking_as
+from tests.labour_parts import assert_problem, plan
 
 ALAN = {"name": "Alan", "phone": "+12025550199"}
 

@@ -15,6 +15,7 @@ from uuid_utils.compat import uuid7
 
 from contracts.events import Event, NotificationDelivered, NotificationFailed, NotificationSent
 from contracts.registry import EVENTS, decode
+from e2e.support.api import speaking_as
 from labour import storage
 from labour.application import commands, told
 from labour.domain.phone import NotAPhoneNumber, to_e164
@@ -22,7 +23,7 @@ from messaging.consumer import Received
 from messaging.envelope import Envelope, open_envelope
 from messaging.faults import POINTS
 from messaging.unit_of_work import UnitsOfWork
-from tests.labour_parts import GRACE, assert_problem, outbox_types, plan, speaking_as
+from tests.labour_parts import GRACE, assert_problem, outbox_types, plan
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 ANY_ENVELOPE = Envelope(uuid7(), "notification", "any", 1, "any", NOW, None, b"")

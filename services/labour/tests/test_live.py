@@ -18,7 +18,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
 from contracts.events import NotificationDelivered, NotificationSent
-from e2e.support.tools import apply_topology, served
+from e2e.support.api import speaking_as
+from e2e.support.bus import apply_topology
+from e2e.support.http_server import served
 from labour.app import build
 from labour.application.told import TOPICS
 from labour.consumer import create_consumer
@@ -28,7 +30,7 @@ from messaging.bus import Outgoing
 from messaging.envelope import attributes
 from messaging.pubsub import PubSub
 from servicekit.workers import run_consumer
-from tests.labour_parts import GRACE, assert_problem, plan, speaking_as
+from tests.labour_parts import GRACE, assert_problem, plan
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 NEVER = 3600.0

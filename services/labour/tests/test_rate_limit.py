@@ -9,10 +9,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from e2e.support.tools import served
+from e2e.support.api import speaking_as
+from e2e.support.http_server import served
 from labour.app import build
 from labour.settings import Settings
-from tests.labour_parts import assert_problem, plan, speaking_as
+from tests.labour_parts import assert_problem, plan
 
 LIMIT = 5
 LABOURS = "/api/v1/labours"

@@ -3,17 +3,17 @@
 import asyncio
 import json
 import os
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import RowMapping, select, text
 from uuid_utils.compat import uuid7
 
+from e2e.support.waiting import eventually
 from messaging.faults import FaultPoint
 from messaging.unit_of_work import UnitsOfWork
 from notification.delivery import ledger
@@ -29,20 +29,8 @@ TOKEN = "a-token"
 SENDER = "+15005550006"
 PHONE = "+12025550123"
 NOWHERE = "http://127.0.0.1:9/webhooks/twilio/status"  # callbacks go there when a test wants none
-PATIENCE = 60.0  # seconds; only a failing test waits that long
 
 os.environ["NO_PROXY"] = "*"  # the provider of these tests is always on this machine
-
-T = TypeVar("T")
-
-
-async def eventually(look: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
-    """What `look` sees once it holds; fails with the last thing seen."""
-    deadline = time.monotonic() + PATIENCE
-    while not holds(seen := await look()):
-        assert time.monotonic() < deadline, f"still {seen!r}"
-        await asyncio.sleep(0.02)
-    return seen
 
 
 @asynccontextmanager

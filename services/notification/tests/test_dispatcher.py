@@ -11,11 +11,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
+from e2e.support.waiting import eventually
 from fern.runtime.postgres import TemporaryServer
 from messaging.database import connect_raw
 from notification.delivery import dispatcher, ledger
 
-from .sms_parts import Gate, PostOffice, eventually, notification
+from .sms_parts import Gate, PostOffice, notification
 
 
 @pytest.fixture(autouse=True)

@@ -20,13 +20,14 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from e2e.support.waiting import eventually
 from fern.runtime.postgres import TemporaryServer
 from messaging.database import create_engine
 from messaging.faults import POINTS
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 from sms_sandbox.faults import KINDS
 
-from .sms_parts import ACCOUNT, SENDER, TOKEN, PostOffice, eventually, notification, post_office
+from .sms_parts import ACCOUNT, SENDER, TOKEN, PostOffice, notification, post_office
 
 CRASH_POINTS = sorted(name for name in POINTS if name.startswith(("dispatcher.", "reconcile.")))
 

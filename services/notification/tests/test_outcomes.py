@@ -11,12 +11,13 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
+from e2e.support.waiting import eventually
 from fern.runtime.postgres import TemporaryServer
 from messaging.database import connect_raw
 from messaging.unit_of_work import UnitsOfWork
 from notification.delivery import callbacks, dispatcher, ledger
 
-from .sms_parts import PHONE, Gate, PostOffice, client, eventually, notification, post_office
+from .sms_parts import PHONE, Gate, PostOffice, client, notification, post_office
 
 
 @pytest.fixture(autouse=True)

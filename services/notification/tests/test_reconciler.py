@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from e2e.support.waiting import eventually
 from messaging.unit_of_work import UnitsOfWork
 from notification.delivery import callbacks
 from notification.delivery.reconciler import Settled
 from notification.domain.notification import Notification, Policy
 
-from .sms_parts import PostOffice, client, eventually, http, notification, post_office, raw_provider, read_request
+from .sms_parts import PostOffice, client, http, notification, post_office, raw_provider, read_request
 
 HOUR = 3600.0
 

@@ -15,13 +15,14 @@ import pytest
 from litestar.testing import AsyncTestClient
 from twilio.request_validator import RequestValidator
 
+from e2e.support.waiting import eventually
 from messaging.errors import SettingsError
 from notification.app import build
 from notification.delivery import callbacks, ledger
 from notification.settings import Settings
 from servicekit.web import serve
 
-from .sms_parts import ACCOUNT, PHONE, TOKEN, PostOffice, eventually
+from .sms_parts import ACCOUNT, PHONE, TOKEN, PostOffice
 
 PUBLIC_URL = "https://fern.example"
 SID = "SM" + "1" * 32
