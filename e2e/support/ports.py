@@ -1,3 +1,5 @@
+"""TCP ports of this machine that are free right now."""
+
 import random
 import socket
 from contextlib import ExitStack, suppress
@@ -5,11 +7,15 @@ from contextlib import ExitStack, suppress
 _kept = list[socket.socket]()  # until this process ends
 
 
-def free_port_base() -> int:
-    """The first of ten consecutive free ports.
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
-    From below the range that systems take for outgoing connections, so that none of those gets in between. This process keeps the
-    ninth, which nothing uses, so that another process that looks at the same time does not choose the same ten.
+
+def free_port_base() -> int:
+    """The first of ten consecutive free ports, below the range from which systems take ports of outgoing connections.
+
+    This process keeps the ninth, which nothing uses, so that another process that looks at the same time chooses other ports.
     """
     for base in random.SystemRandom().sample(range(10_000, 32_000, 10), 50):
         with suppress(OSError), ExitStack() as taken:

@@ -1,7 +1,7 @@
-"""A private world: every process of the system on ports of its own, driven over HTTP, looked into with SQL, killed by signal.
+"""A whole system for tests and experiments: every process on ports of its own, with its own data and databases.
 
-The processes are those of `make up`, without the supervisor, so that a test decides when each lives and dies. Of each service
-there may be several: `labour-relay` is the first, `labour-relay-2` the second.
+The processes are those of `make up`, without the supervisor: a test decides when each one starts, freezes and dies. It drives
+them over HTTP and looks at their effects with SQL. Services may run twice: `labour-relay` and `labour-relay-2`.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,28 +21,35 @@ from uuid import UUID, uuid4
 import asyncpg
 import httpx
 
+from e2e.support.api import OPERATOR, client, speaking_as
+from e2e.support.databases import connect
 from e2e.support.ports import free_port_base
+from e2e.support.waiting import PATIENCE, until
 from fern.audit.auditor import Finding, audit
 from fern.runtime.processes import Process, processes
-from fern.settings import OPERATIONS_TOKEN, PORTS, PROJECT_ID, PROJECT_ROOT, Settings
-from fern.tokens import make_token
+from fern.settings import PORTS, PROJECT_ID, PROJECT_ROOT, Settings
 from fern.topology import Declared, apply
 
-TAKEN = ("subscriber.added", "subscriber.removed", "labour.begun", "labour.announced", "labour.completed")
-PATIENCE = 120.0  # seconds until a test gives up waiting; never what makes one pass
-_fictional = itertools.count()
+BEGUN = "Ada is in labour. We will tell you when the baby is here."
+COMPLETE = "The baby is here! Ada has given birth."
+# Area code and 555-01xx: numbers that are reserved for fiction.
+FICTIONAL_PHONES = [f"+1{area}55501{line:02}" for area in (202, 212, 312, 415, 617, 702, 808) for line in range(100)]
+
+_phones = itertools.cycle(FICTIONAL_PHONES)
 
 
 @dataclass
 class Labour:
     id: UUID
-    mother: dict[str, str]  # her authorization
+    mother: dict[str, str]  # the headers of her requests
     people: dict[str, str] = field(default_factory=dict)  # name → phone
 
 
 class World:
-    """`bus` is None for the embedded emulator as a process, or the address of another one. `twice` are the services that run
-    twice, and `changed` what else is different in the environment of all.
+    """`urls` are the databases of the services, already migrated.
+
+    `bus` is the address of a running emulator; without it, the embedded emulator is started as a process. `twice` names the
+    services that get a second replica. `environment` overrides variables of every process.
     """
 
     def __init__(
@@ -53,28 +59,25 @@ class World:
         bus: str | None = None,
         *,
         twice: Sequence[str] = (),
-        changed: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.urls, self._bus, self._changed = urls, bus, dict(changed or {})
+        self.urls, self._bus, self._overrides = urls, bus, dict(environment or {})
         self.settings = Settings(free_port_base(), home)
         self.settings.logs.mkdir(parents=True)
         (home / "heartbeats").mkdir()
         self._specs: dict[str, Process] = {process.name: process for process in processes(self.settings)}
         self._specs |= {f"{name}-2": self._second(self._specs[name]) for name in twice}
         self.services = [name for name, spec in self._specs.items() if spec.stage == "service"]
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self.labour_api = httpx.Client(base_url=self.settings.url("labour-api"), timeout=20)
-        self.notification_api = httpx.Client(
-            base_url=self.settings.url("notification-api"),
-            headers={"Authorization": f"Bearer {OPERATIONS_TOKEN}"},
-            timeout=20,
-        )
-        self.phones = httpx.Client(base_url=self.settings.url("sms-sandbox"), timeout=20)
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self.labour_api = client(self.settings.url("labour-api"))
+        self.notification_api = client(self.settings.url("notification-api"), OPERATOR)
+        self.sms_sandbox = client(self.settings.url("sms-sandbox"))
+        self.pubsub = client(self.settings.url("pubsub-http"))
 
     # Processes
 
     def environment(self) -> dict[str, str]:
-        """Short times, so that a crash costs a test seconds; the ratios between them are those of production."""
+        """Intervals are short, so that recovery after a crash takes seconds; their ratios are those of production."""
         return {
             **os.environ,
             **self.settings.environment(),
@@ -86,21 +89,21 @@ class World:
             "SMS_ASK_SECONDS": "0.2",
             "RELAY_POLL_SECONDS": "0.2",
             "RATE_LIMIT_PER_MINUTE": "1000000",
-            **self._changed,
+            **self._overrides,
         }
 
     def _second(self, spec: Process) -> Process:
-        """On the first port of ours that nothing has, if it needs one: only the Labour API can run twice on a machine."""
+        """Only one API can run twice, the Labour API: the second one listens on the first port after the system's own."""
         name = f"{spec.name}-2"
         url = f"http://127.0.0.1:{self.settings.port_base + len(PORTS)}/health/ready" if spec.health_url else None
         return replace(spec, name=name, health_url=url, heartbeat=spec.heartbeat and self.settings.heartbeat(name))
 
     def start(self, *names: str) -> None:
-        """Returns when all are healthy."""
+        """Start processes and wait until all are healthy. Fails with the end of its log if one ends instead."""
         for name in names:
             self.spawn(name)
         for name in names:
-            self.until(lambda: self.is_dead(name) or self.is_healthy(name), f"{name} is healthy")  # noqa: B023
+            until(lambda: self.is_dead(name) or self.is_healthy(name), what=f"{name} is healthy")  # noqa: B023
             if self.is_dead(name):
                 raise AssertionError(f"{name} died:\n{self.settings.log(name).read_text()[-3000:]}")
 
@@ -114,7 +117,7 @@ class World:
             environment["LABOUR_API_PORT"] = str(self.settings.port_base + len(PORTS))
         environment["FERN_CRASH_AT"] = f"@{self._crash_file(name)}"
         with self.settings.log(name).open("ab") as log:
-            self._running[name] = subprocess.Popen(
+            self._started[name] = subprocess.Popen(
                 spec.command, cwd=PROJECT_ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
@@ -123,70 +126,72 @@ class World:
         if spec.heartbeat:
             return spec.heartbeat.exists()
         try:
-            return self.phones.get(
+            return self.sms_sandbox.get(
                 str(spec.health_url), timeout=2
-            ).is_success  # any client will do; a new one costs much more
+            ).is_success  # the URL is absolute: any client will do
         except httpx.TransportError:
             return False
 
     @property
     def labour_apis(self) -> list[str]:
+        """The URLs of all replicas of the Labour API."""
         specs = (spec for name, spec in self._specs.items() if name.startswith("labour-api"))
         return [str(spec.health_url).removesuffix("/health/ready") for spec in specs]
 
     @property
-    def running(self) -> list[str]:
-        """Everything that was ever started, dead or alive."""
-        return list(self._running)
+    def started(self) -> list[str]:
+        """Every process that was started, whether it still runs or not."""
+        return list(self._started)
 
     def is_dead(self, name: str) -> bool:
-        return self._running[name].poll() is not None
+        return self._started[name].poll() is not None
 
     def kill(self, name: str) -> None:
-        self._running[name].kill()
-        self._running[name].wait(10)
+        self._started[name].kill()
+        self._started[name].wait(10)
 
     def crash(self, name: str, point: str, cause: Callable[[], None]) -> None:
-        """It dies the next time it reaches the fault point, and stays dead; `cause` is what makes it go there."""
+        """Kill the process when it next reaches the fault point, and leave it dead. `cause` must make it get there."""
         self._crash_file(name).write_text(point)
         cause()
-        self.until(lambda: self.is_dead(name), f"{name} has crashed at {point}")
+        until(lambda: self.is_dead(name), what=f"{name} has crashed at {point}")
         self._crash_file(name).unlink()
 
     def _crash_file(self, name: str) -> Path:
         return self.settings.home / f"{name}.crash-at"
 
     def freeze(self, name: str) -> None:
-        """As if the machine had forgotten it: it holds what it holds, and does nothing."""
-        self._running[name].send_signal(signal.SIGSTOP)
+        """Suspend the process: it keeps its connections and locks, and does nothing."""
+        self._started[name].send_signal(signal.SIGSTOP)
 
-    def thaw(self, name: str) -> None:
-        self._running[name].send_signal(signal.SIGCONT)
+    def resume(self, name: str) -> None:
+        self._started[name].send_signal(signal.SIGCONT)
 
     def stop(self, name: str) -> int:
-        """As an orchestrator would; returns the exit code."""
-        self._running[name].send_signal(signal.SIGTERM)
-        return self._running[name].wait(PATIENCE)
+        """Send SIGTERM, as an orchestrator does, and return the exit code."""
+        self._started[name].send_signal(signal.SIGTERM)
+        return self._started[name].wait(PATIENCE)
 
     def start_all(self) -> None:
         self.start("sms-sandbox", *([] if self._bus else ["pubsub"]))
-        self.turn_to_the_bus()
+        self.use_bus()
         apply(Declared.load(), PROJECT_ID)
         self.start(*self.services)
 
-    def turn_to_the_bus(self) -> None:
-        """Clients of the bus that are made in this process from now on speak to ours."""
+    def use_bus(self) -> None:
+        """Connect Pub/Sub clients that this process creates from now on to the bus of this world."""
         os.environ["PUBSUB_EMULATOR_HOST"] = self.environment()["PUBSUB_EMULATOR_HOST"]
 
-    def end(self) -> None:
-        for process in self._running.values():
+    def kill_all(self) -> None:
+        for process in self._started.values():
             process.kill()
             process.wait(10)
 
-    # What people do
+    # Requests
 
     def plan(self, *names: str) -> Labour:
-        mother = {"Authorization": f"Bearer {make_token(f'mother-{uuid4()}')}"}
+        """Plan a labour of a new mother and subscribe these people, each with a phone number of their own."""
+        mother = speaking_as(f"mother-{uuid4()}")
         body = {"mother_name": "Ada"}
         planned = self.labour_api.post("/api/v1/labours", json=body, headers=mother).raise_for_status().json()
         labour = Labour(UUID(planned["id"]), mother)
@@ -195,41 +200,42 @@ class World:
         return labour
 
     def subscribe(self, labour: Labour, name: str) -> str:
-        number = next(_fictional)
-        phone = f"+1{(202, 212, 312, 415, 617, 702, 808)[number // 100 % 7]}55501{number % 100:02}"
-        person = self.tell(labour, "POST", "/subscribers", {"name": name, "phone": phone})
-        labour.people[name] = phone
-        return str(person["id"])
+        """Returns the id of the subscriber."""
+        labour.people[name] = next(_phones)
+        body = {"name": name, "phone": labour.people[name]}
+        return str(self.request(labour, "POST", "/subscribers", body)["id"])
 
     def begin(self, labour: Labour) -> None:
-        self.tell(labour, "PUT", "/begin")
-
-    def tell(self, labour: Labour, method: str, path: str, body: dict[str, str] | None = None) -> Any:
-        """The mother calls."""
-        url = f"/api/v1/labours/{labour.id}{path}"
-        answer = self.labour_api.request(method, url, json=body, headers=labour.mother).raise_for_status()
-        return answer.json() if answer.content else None
+        self.request(labour, "PUT", "/begin")
 
     def complete(self, labour: Labour) -> None:
-        """With a key of its own: a client that got no answer may call this again."""
-        key = {"Idempotency-Key": f'"complete-{labour.id}"', **labour.mother}
-        self.labour_api.put(f"/api/v1/labours/{labour.id}/complete", headers=key).raise_for_status()
+        """With one idempotency key per labour, so that a client without an answer may call this again."""
+        self.request(labour, "PUT", "/complete", key=f"complete-{labour.id}")
 
-    # What can be seen
+    def request(self, labour: Labour, method: str, path: str, body: dict[str, str] | None = None, key: str = "") -> Any:
+        """A request of the mother below her labour's address; returns the JSON of the answer."""
+        headers = labour.mother | ({"Idempotency-Key": f'"{key}"'} if key else {})
+        url = f"/api/v1/labours/{labour.id}{path}"
+        answer = self.labour_api.request(method, url, json=body, headers=headers).raise_for_status()
+        return answer.json() if answer.content else None
+
+    # Observations
+
+    def messages(self, phone: str) -> list[dict[str, Any]]:
+        """Every SMS to this phone, as the sandbox shows it."""
+        items: list[dict[str, Any]] = self.sms_sandbox.get("/sandbox/messages", params={"to": phone}).json()["items"]
+        return items
 
     def texts(self, labour: Labour) -> dict[str, list[str]]:
-        """Every text that reached a phone of this labour, in alphabetical order, with its reference cut off."""
+        """Every text that reached a person of this labour, in alphabetical order, without its reference."""
         return {
-            name: sorted(
-                message["body"].rpartition(" #")[0]
-                for message in self.phones.get("/sandbox/messages", params={"to": phone}).json()["items"]
-            )
+            name: sorted(message["body"].rpartition(" #")[0] for message in self.messages(phone))
             for name, phone in labour.people.items()
         }
 
     def sql(self, service: str, query: str, *arguments: Any) -> list[asyncpg.Record]:
         async def run() -> list[asyncpg.Record]:
-            connection = await asyncpg.connect(self.urls[service].replace("+asyncpg", ""))
+            connection = await connect(self.urls[service])
             try:
                 return list(await connection.fetch(query, *arguments))
             finally:
@@ -237,43 +243,38 @@ class World:
 
         return asyncio.run(run())
 
+    def count(self, service: str, rows: str, *arguments: Any) -> int:
+        """How many rows there are; `rows` is a table, with a condition if needed."""
+        return int(self.sql(service, f"SELECT count(*) FROM {rows}", *arguments)[0][0])
+
     def fern(self, *arguments: str) -> Any:
-        """The command as people use it; its JSON where it lists something."""
+        """Run the `fern` command on this system. Returns the JSON of a listing, and the output of any other command."""
         listing = ["--json"] if "ls" in arguments else []
         command = [str(Path(sys.executable).with_name("fern")), *arguments, *listing]
         done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout) if listing else done.stdout
 
-    def run(self, service: str, *arguments: str, **changed: str) -> subprocess.CompletedProcess[str]:
-        """A process of a service that ends by itself."""
-        environment = {**self.environment(), **changed}
+    def run(self, service: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a process of a service that ends by itself."""
         command = [sys.executable, "-m", service, *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-
-    def until(self, true: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
-        deadline = time.monotonic() + seconds
-        while not true():
-            assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-            time.sleep(0.05)
+        everything = self.environment() | environment
+        return subprocess.run(command, env=everything, capture_output=True, text=True, timeout=60, check=False)
 
     def until_everyone_is_told(self, labour: Labour, *texts: str) -> None:
-        """Everyone has exactly these texts, and the system is quiet about it: no more are on their way."""
+        """Wait until every message of the labour was sent; then everyone must have exactly these texts."""
 
         def settled() -> bool:
             states = self.sql("notification", "SELECT state FROM notification WHERE labour_id = $1", labour.id)
-            done = [row for row in states if row["state"] in ("SENT", "DELIVERED")]
-            return len(done) == len(states) == len(labour.people) * len(texts)
+            sent = [row for row in states if row["state"] in ("SENT", "DELIVERED")]
+            return len(sent) == len(states) == len(labour.people) * len(texts)
 
-        self.until(settled, "every message is settled")
+        until(settled, what="every message is sent")
         assert self.texts(labour) == {name: sorted(texts) for name in labour.people}
 
-    def assert_nothing_lost_or_doubled(self, labour: Labour) -> None:
-        """The auditor finds nothing to say about it, once nothing of it is on its way any more."""
-        deadline = time.monotonic() + PATIENCE
-        while findings := self.findings(labour):
-            assert time.monotonic() < deadline, findings
-            time.sleep(0.2)
+    def until_nothing_is_lost_or_doubled(self, labour: Labour) -> None:
+        """Wait until the auditor has no finding about the labour: none of its events is still being processed."""
+        until(lambda: self.findings(labour), lambda findings: not findings, what="the audit is clean")
 
     def findings(self, labour: Labour) -> list[Finding]:
         events = "SELECT event_id FROM outbox WHERE ordering_key = $1"
@@ -282,15 +283,12 @@ class World:
         return [finding for finding in account.findings if finding.event_id in {str(labour.id), *ours}]
 
 
-BEGUN = "Ada is in labour. We will tell you when the baby is here."
-COMPLETE = "The baby is here! Ada has given birth."
-
-
 @contextmanager
-def a_world(home: Path, urls: dict[str, str], bus: str | None = None, **different: Any) -> Iterator[World]:
-    world = World(home, urls, bus, **different)
+def running_world(home: Path, urls: dict[str, str], bus: str | None = None, **options: Any) -> Iterator[World]:
+    """Start every process; kill them all afterwards. The options are those of `World`."""
+    world = World(home, urls, bus, **options)
     try:
         world.start_all()
         yield world
     finally:
-        world.end()
+        world.kill_all()

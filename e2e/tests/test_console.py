@@ -20,8 +20,8 @@ from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-unt
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from rich.console import Console as Terminal
 
+from e2e.support.installation import Installation
 from e2e.support.ports import free_port_base
-from e2e.tests.conftest import Fern
 from fern.console.server import create_app
 from fern.console.watch import Board, Watch, draw_up
 from fern.output import Progress
@@ -141,12 +141,12 @@ def open_screen(browser: Browser, url: str, **options: Any) -> Iterator[Screen]:
 
 
 @pytest.fixture
-def screen(browser: Browser, fern: Fern) -> Iterator[Screen]:
-    with open_screen(browser, fern.settings.url("console")) as screen:
+def screen(browser: Browser, installation: Installation) -> Iterator[Screen]:
+    with open_screen(browser, installation.settings.url("console")) as screen:
         expect(screen.verdict).to_have_class("mark ok")
         yield screen
         screen.button("Clear all faults").click()
-        eventually(screen, lambda: all(row.health == "healthy" for row in processes_now(fern.settings)))
+        eventually(screen, lambda: all(row.health == "healthy" for row in processes_now(installation.settings)))
 
 
 def test_everyone_is_told_once_and_every_stage_shows_it(screen: Screen) -> None:
@@ -178,17 +178,17 @@ def test_everyone_is_told_once_and_every_stage_shows_it(screen: Screen) -> None:
     screen.press("Complete", "Refused: This labour is complete")
 
 
-def test_it_adds_up_whatever_is_broken_on_the_way(screen: Screen, fern: Fern) -> None:
+def test_it_adds_up_whatever_is_broken_on_the_way(screen: Screen, installation: Installation) -> None:
     screen.plan("Edsger", "Frances")
     eventually(screen, screen.is_balanced)
-    before, pid = screen.account(), pid_of(fern, "notification-consumer")
+    before, pid = screen.account(), pid_of(installation, "notification-consumer")
 
     for fault in ("duplicate", "reply-lost"):
         screen.page.get_by_role("switch", name=fault, exact=True).click()
         expect(screen.said.first).to_contain_text(f"{fault} is on, 100% of the time.")
     expect(screen.verdict).to_have_text("◷ 2 faults on, on purpose")
     screen.press("Kill notification-consumer", f"Killed notification-consumer (pid {pid}); the supervisor starts it")
-    with stopped(fern, "labour-relay"):
+    with stopped(installation, "labour-relay"):
         screen.press("Begin", "The labour has begun.")
         outbox = screen.tile("Labour outbox")
         expect(outbox.locator(".figure")).to_contain_text(re.compile(r"1 waiting\s*✕ relay down"))
@@ -208,10 +208,12 @@ def test_it_adds_up_whatever_is_broken_on_the_way(screen: Screen, fern: Fern) ->
     expect(screen.verdict).to_have_text("✓ all is well")
 
 
-def test_when_the_apis_die_old_news_looks_old_and_a_tap_waits_for_them(screen: Screen, fern: Fern) -> None:
+def test_when_the_apis_die_old_news_looks_old_and_a_tap_waits_for_them(
+    screen: Screen, installation: Installation
+) -> None:
     screen.plan("Leslie")
 
-    with stopped(fern, "labour-api", "notification-api"):
+    with stopped(installation, "labour-api", "notification-api"):
         outbox = screen.tile("Labour outbox")
         expect(outbox.locator(".figure .mark")).to_have_text(re.compile(r"\? as of \d\d:\d\d:\d\d"))
         expect(outbox).to_have_attribute("data-stale", "")
@@ -228,8 +230,10 @@ def test_when_the_apis_die_old_news_looks_old_and_a_tap_waits_for_them(screen: S
     eventually(screen, screen.is_balanced)
 
 
-def test_when_the_console_dies_the_page_says_so_and_comes_back_by_itself(screen: Screen, fern: Fern) -> None:
-    with stopped(fern, "console"):
+def test_when_the_console_dies_the_page_says_so_and_comes_back_by_itself(
+    screen: Screen, installation: Installation
+) -> None:
+    with stopped(installation, "console"):
         expect(screen.page.locator("#offline")).to_contain_text("No word from the console since")
         expect(screen.verdict).to_have_text("? no word from the console")
 
@@ -269,8 +273,10 @@ def test_the_keyboard_is_enough(screen: Screen) -> None:
         ("console-phone-dark", {"viewport": PHONE, "color_scheme": "dark"}),
     ],
 )
-def test_axe_finds_nothing_and_nothing_sticks_out(browser: Browser, fern: Fern, picture: str, options: Any) -> None:
-    with open_screen(browser, fern.settings.url("console"), reduced_motion="reduce", **options) as screen:
+def test_axe_finds_nothing_and_nothing_sticks_out(
+    browser: Browser, installation: Installation, picture: str, options: Any
+) -> None:
+    with open_screen(browser, installation.settings.url("console"), reduced_motion="reduce", **options) as screen:
         expect(screen.verdict).to_have_class("mark ok")
         expect(screen.page.locator(".faults li")).to_have_count(19)
         expect(screen.page.locator(".phone").first).to_be_visible()
@@ -322,23 +328,23 @@ def test_the_hint_stays_until_it_is_read_and_colours_follow_the_system_until_som
     ],
     ids=str,
 )
-def test_nobody_elses_page_can_press_the_buttons(fern: Fern, headers: dict[str, str]) -> None:
-    url, pid = fern.settings.url("console"), pid_of(fern, "labour-relay")
+def test_nobody_elses_page_can_press_the_buttons(installation: Installation, headers: dict[str, str]) -> None:
+    url, pid = installation.settings.url("console"), pid_of(installation, "labour-relay")
     own = {"Origin": url, "Content-Type": "application/json"} if headers else {}
 
     answer = httpx.post(f"{url}/api/processes/labour-relay/kill", content="{}", headers=own | headers)
 
     assert answer.status_code == 403
     assert answer.headers["content-type"] == "application/problem+json"
-    assert pid_of(fern, "labour-relay") == pid
+    assert pid_of(installation, "labour-relay") == pid
 
 
-def test_the_page_loads_nothing_from_elsewhere_and_is_framed_by_nobody(fern: Fern) -> None:
-    policy = httpx.get(fern.settings.url("console")).headers["content-security-policy"]
+def test_the_page_loads_nothing_from_elsewhere_and_is_framed_by_nobody(installation: Installation) -> None:
+    policy = httpx.get(installation.settings.url("console")).headers["content-security-policy"]
 
     assert "default-src 'self'" in policy
     assert "frame-ancestors 'none'" in policy
-    assert httpx.get(fern.settings.url("console"), headers={"Host": "elsewhere.example"}).status_code == 403
+    assert httpx.get(installation.settings.url("console"), headers={"Host": "elsewhere.example"}).status_code == 403
 
 
 UPDATES, A_SECOND = 360, 60
@@ -433,8 +439,8 @@ def a_console_that_we_feed() -> Iterator[tuple[str, Callable[[int], int]]]:
 
 
 @contextmanager
-def stopped(fern: Fern, *names: str) -> Iterator[None]:
-    runtime = EmbeddedRuntime(fern.settings, Progress(Terminal(quiet=True)))
+def stopped(installation: Installation, *names: str) -> Iterator[None]:
+    runtime = EmbeddedRuntime(installation.settings, Progress(Terminal(quiet=True)))
     runtime.supervisor.stop(names)
     try:
         yield
@@ -443,8 +449,8 @@ def stopped(fern: Fern, *names: str) -> Iterator[None]:
             runtime.supervisor.start(name)
 
 
-def pid_of(fern: Fern, name: str) -> int | None:
-    return next(row.pid for row in processes_now(fern.settings) if row.process == name)
+def pid_of(installation: Installation, name: str) -> int | None:
+    return next(row.pid for row in processes_now(installation.settings) if row.process == name)
 
 
 def tab_to(screen: Screen, target: Locator) -> None:

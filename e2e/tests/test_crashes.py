@@ -21,7 +21,8 @@ import messaging.relay
 import messaging.unit_of_work  # noqa: F401  (each import below and above registers its points)
 import notification.delivery.dispatcher
 import notification.delivery.reconciler  # noqa: F401
-from e2e.experiments.chaos.accounting import Published, Tap, out_of_order
+from e2e.support.bus_tap import BusTap, Published, out_of_order
+from e2e.support.waiting import until
 from e2e.support.world import COMPLETE, Labour, World
 from fern.settings import PROJECT_ROOT
 from messaging.faults import POINTS
@@ -67,11 +68,11 @@ class Aftermath:
 @pytest.fixture(scope="module")
 def after_dying(world: World) -> Callable[[str], Aftermath]:
     """Each process dies everywhere, once, and its tests look at what came of it."""
-    tap = Tap(world)
+    tap = BusTap(world)
     return cache(lambda victim: _die_everywhere(world, tap, victim))
 
 
-def _die_everywhere(world: World, tap: Tap, victim: str) -> Aftermath:
+def _die_everywhere(world: World, tap: BusTap, victim: str) -> Aftermath:
     """At all of its points, one after the other, each time over a labour of its own.
 
     What a dead consumer held comes again only when its lease is over, ten seconds later. Other points are tried meanwhile; but
@@ -82,9 +83,9 @@ def _die_everywhere(world: World, tap: Tap, victim: str) -> Aftermath:
     points = sorted(mine, key=lambda point: not _is_repeated(victim, point))
     for point in points:
         labour = seen.labours[point] = world.plan("Grace", "Alan")
-        world.until(lambda: _roster_version(world, labour) == 2, "the roster is known")  # noqa: B023
+        until(lambda: _roster_version(world, labour) == 2, what="the roster is known")  # noqa: B023
         if point.startswith("reconcile."):
-            world.phones.put("/faults/reply-lost", json={"rate": 1, "times": 2}).raise_for_status()
+            world.sms_sandbox.put("/faults/reply-lost", json={"rate": 1, "times": 2}).raise_for_status()
         world.crash(victim, point, cause=lambda: _complete(world, labour))  # noqa: B023
         world.start(victim)
         if victim == "labour-api":
@@ -137,9 +138,9 @@ def _complete(world: World, labour: Labour) -> None:
 
 def _settle(world: World, victim: str, point: str, labour: Labour) -> None:
     world.until_everyone_is_told(labour, COMPLETE)
-    world.assert_nothing_lost_or_doubled(labour)
+    world.until_nothing_is_lost_or_doubled(labour)
     if _is_repeated(victim, point):
-        world.until(lambda: bool(_absorbed(world, labour)), "what was done is delivered again")
+        until(lambda: bool(_absorbed(world, labour)), what="what was done is delivered again")
 
 
 def _is_repeated(victim: str, point: str) -> bool:

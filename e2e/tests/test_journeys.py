@@ -3,6 +3,7 @@
 import pytest
 
 from conftest import BUSES
+from e2e.support.waiting import until
 from e2e.support.world import BEGUN, COMPLETE, Labour, World
 
 
@@ -17,24 +18,24 @@ def test_everyone_is_told_when_it_begins_and_when_the_baby_is_here(any_world: Wo
     labour = any_world.plan("Grace", "Alan")
 
     any_world.begin(labour)
-    any_world.tell(labour, "POST", "/updates", {"kind": "announcement", "text": "Nearly there!"})
+    any_world.request(labour, "POST", "/updates", {"kind": "announcement", "text": "Nearly there!"})
     any_world.complete(labour)
 
     any_world.until_everyone_is_told(labour, BEGUN, "Ada: Nearly there!", COMPLETE)
-    any_world.assert_nothing_lost_or_doubled(labour)
+    any_world.until_nothing_is_lost_or_doubled(labour)
 
 
 def test_somebody_who_left_before_is_not_told(world: World) -> None:
     labour = world.plan("Grace")
     leaving = world.subscribe(labour, "Alan")
     phone = labour.people["Alan"]
-    world.tell(labour, "DELETE", f"/subscribers/{leaving}")
+    world.request(labour, "DELETE", f"/subscribers/{leaving}")
     del labour.people["Alan"]
 
     world.complete(labour)
 
     world.until_everyone_is_told(labour, COMPLETE)
-    assert world.phones.get("/sandbox/messages", params={"to": phone}).json()["items"] == []
+    assert world.sms_sandbox.get("/sandbox/messages", params={"to": phone}).json()["items"] == []
 
 
 def test_the_status_callbacks_of_the_provider_end_in_delivered_and_the_labour_knows_it(world: World) -> None:
@@ -45,8 +46,8 @@ def test_the_status_callbacks_of_the_provider_end_in_delivered_and_the_labour_kn
         items = world.notification_api.get(f"/api/v1/labours/{labour.id}/notifications").json()["items"]
         return [item["state"] for item in items] == ["DELIVERED"]
 
-    world.until(delivered, "delivered")
-    world.until(lambda: _told(world, labour) == [("Grace", "labour.completed", "delivered")], "the labour knows")
+    until(delivered, what="delivered")
+    until(lambda: _told(world, labour) == [("Grace", "labour.completed", "delivered")], what="the labour knows")
     topics = world.sql(
         "notification", "SELECT topic FROM outbox WHERE ordering_key = $1 ORDER BY position", str(labour.id)
     )
@@ -71,7 +72,7 @@ def test_a_scheduled_job_drains_what_is_there_and_ends(world: World) -> None:
     world.stop("notification-consumer")
     labour = world.plan("Grace")
     world.complete(labour)
-    world.until(lambda: not _unpublished(world), "all is published")
+    until(lambda: not _unpublished(world), what="all is published")
 
     done = world.run("notification", "consumer", "--drain")
     if not _claimed(world, labour):  # the last event came before the roster and has to come again
@@ -97,7 +98,7 @@ def test_a_process_that_cannot_start_says_why_with_its_own_exit_code(
 
 def test_a_parked_event_is_seen_and_freed_with_one_command_and_holds_nobody_else(world: World) -> None:
     poisoned, healthy = world.plan("Grace"), world.plan("Alan")
-    world.until(lambda: not _unpublished(world), "all is published")
+    until(lambda: not _unpublished(world), what="all is published")
     world.stop("labour-relay")
     world.complete(poisoned)
     world.complete(healthy)
@@ -109,7 +110,7 @@ def test_a_parked_event_is_seen_and_freed_with_one_command_and_holds_nobody_else
     world.start("labour-relay")
 
     world.until_everyone_is_told(healthy, COMPLETE)
-    world.until(lambda: bool(world.fern("outbox", "ls", "--parked")["items"]), "it is parked")
+    until(lambda: bool(world.fern("outbox", "ls", "--parked")["items"]), what="it is parked")
     [parked] = world.fern("outbox", "ls", "--parked")["items"]
     assert world.texts(poisoned) == {"Grace": []}
 
@@ -120,7 +121,7 @@ def test_a_parked_event_is_seen_and_freed_with_one_command_and_holds_nobody_else
 
 def test_an_unwanted_event_is_discarded_with_one_command_and_its_labour_goes_on(world: World) -> None:
     labour = world.plan("Grace")
-    world.until(lambda: not _unpublished(world), "all is published")
+    until(lambda: not _unpublished(world), what="all is published")
     world.stop("labour-relay")
     world.begin(labour)
     world.complete(labour)
@@ -135,7 +136,7 @@ def test_an_unwanted_event_is_discarded_with_one_command_and_its_labour_goes_on(
 
 
 def _told(world: World, labour: Labour) -> list[tuple[str, str, str]]:
-    items = world.tell(labour, "GET", "/told")["items"]
+    items = world.request(labour, "GET", "/told")["items"]
     return [(item["name"], item["event_type"], item["status"]) for item in items]
 
 

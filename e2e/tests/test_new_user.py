@@ -4,22 +4,22 @@ import re
 import sys
 from pathlib import Path
 
-from e2e.tests.conftest import Fern
+from e2e.support.installation import Installation
 from fern.settings import DEFAULT_PORT_BASE, PROJECT_ROOT
 
 
-def test_after_up_every_process_is_healthy(fern: Fern) -> None:
-    status = fern.json("status")
+def test_after_up_every_process_is_healthy(installation: Installation) -> None:
+    status = installation.json("status")
 
     assert status["mode"] == "embedded"
     assert {item["process"] for item in status["items"] if item["health"] != "healthy"} == set()
 
 
-def test_the_demo_sends_every_text_once_even_while_processes_are_killed(fern: Fern) -> None:
+def test_the_demo_sends_every_text_once_even_while_processes_are_killed(installation: Installation) -> None:
     for process in ("labour-relay", "notification-consumer", "pubsub"):
-        assert fern("kill", process).returncode == 0
+        assert installation.fern("kill", process).returncode == 0
 
-    demo = fern.json("demo", "--timeout", "120")
+    demo = installation.json("demo", "--timeout", "120")
 
     assert demo["problem"] is None
     assert sorted(text["event_type"] for text in demo["texts"]) == ["labour.begun"] * 2 + ["labour.completed"] * 2
@@ -27,14 +27,14 @@ def test_the_demo_sends_every_text_once_even_while_processes_are_killed(fern: Fe
     assert hops == ["committed", "in the outbox", "published", "claimed", "SMS sent", "SMS sent"]
 
 
-def test_up_again_changes_nothing(fern: Fern) -> None:
-    before = {item["process"]: item["pid"] for item in fern.json("status")["items"]}
+def test_up_again_changes_nothing(installation: Installation) -> None:
+    before = {item["process"]: item["pid"] for item in installation.json("status")["items"]}
 
-    again = fern("up", "--embedded")
+    again = installation.fern("up", "--embedded")
 
     assert again.returncode == 0, again.stderr
-    assert re.findall(r"http://\S+", again.stdout)[0] == fern.settings.url("console")
-    assert {item["process"]: item["pid"] for item in fern.json("status")["items"]} == before
+    assert re.findall(r"http://\S+", again.stdout)[0] == installation.settings.url("console")
+    assert {item["process"]: item["pid"] for item in installation.json("status")["items"]} == before
 
 
 README = (PROJECT_ROOT / "README.md").read_text()
@@ -42,14 +42,14 @@ COMMANDS = re.findall(r"^```sh\n(.*?)^```$", README, flags=re.MULTILINE | re.DOT
 RUN_ELSEWHERE = {"make up", "make test"}  # the fixture does the one, and this is part of the other
 
 
-def test_every_command_in_the_readme_does_what_it_says(fern: Fern) -> None:
+def test_every_command_in_the_readme_does_what_it_says(installation: Installation) -> None:
     lines = [line for block in COMMANDS for line in block.splitlines() if line not in RUN_ELSEWHERE]
     script = "set -euo pipefail\n" + "\n".join(lines)
     for port in range(DEFAULT_PORT_BASE, DEFAULT_PORT_BASE + 10):
-        script = script.replace(f":{port}", f":{port - DEFAULT_PORT_BASE + fern.port_base}")
+        script = script.replace(f":{port}", f":{port - DEFAULT_PORT_BASE + installation.port_base}")
     script = script.replace(".venv/bin/fern", str(Path(sys.executable).with_name("fern")))
 
-    done = fern.run(["bash", "-c", script])
+    done = installation.run(["bash", "-c", script])
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"phase":"complete"' in done.stdout

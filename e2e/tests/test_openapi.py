@@ -33,8 +33,8 @@ def test_whatever_is_sent_is_answered_as_documented(world: World, operations: li
     """Ids that exist are put in for those that are made up, so that it gets past the first "no such labour"."""
     labour = world.plan("Grace")
     mother = labour.mother["Authorization"]
-    person = world.tell(labour, "GET", "")["subscribers"][0]["id"]
-    contraction = world.tell(labour, "POST", "/contractions", {})["id"]
+    person = world.request(labour, "GET", "")["subscribers"][0]["id"]
+    contraction = world.request(labour, "POST", "/contractions", {})["id"]
     known = {"labour_id": str(labour.id), "subscriber_id": person, "contraction_id": contraction}
 
     for operation in operations:

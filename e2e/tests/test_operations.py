@@ -13,9 +13,10 @@ import click
 import httpx
 import pytest
 
-from e2e.support.tools import apply_topology, pull_all
-from e2e.support.world import COMPLETE, PATIENCE, Labour, World
-from e2e.tests.conftest import Load
+from e2e.support.background_load import BackgroundLoad
+from e2e.support.bus import apply_topology, pull_all
+from e2e.support.waiting import PATIENCE, until
+from e2e.support.world import COMPLETE, Labour, World
 from fern.cli import main
 from fern.dead_letters import DeadLetter, Look
 from fern.settings import PROJECT_ID, PROJECT_ROOT
@@ -60,11 +61,11 @@ def take_from_the_bus(
         await bus.modify_deadline(SUBSCRIPTION, others, 0)
         await bus.close()
 
-    world.turn_to_the_bus()
+    world.use_bus()
     asyncio.run(take())
 
 
-def test_parked_rows_are_retried_and_discarded_by_the_group_under_load(world: World, load: Load) -> None:
+def test_parked_rows_are_retried_and_discarded_by_the_group_under_load(world: World, load: BackgroundLoad) -> None:
     wanted, unwanted = [world.plan("Alan") for _ in range(3)], [world.plan("Alan") for _ in range(2)]
     spoil = "UPDATE outbox SET topic = $1, attempts = 9 WHERE ordering_key = ANY($2) AND topic = 'labour.completed'"
 
@@ -73,7 +74,7 @@ def test_parked_rows_are_retried_and_discarded_by_the_group_under_load(world: Wo
             world.sql("labour", spoil, topic, [str(labour.id) for labour in labours])
 
     complete_without(world, "labour-relay", [*wanted, *unwanted], spoil_all)
-    world.until(lambda: len(parked_groups(world)) == 2, "both groups are parked")
+    until(lambda: len(parked_groups(world)) == 2, what="both groups are parked")
 
     groups = {group["type"]: group for group in parked_groups(world)}
     world.sql("labour", "UPDATE outbox SET topic = 'labour.completed' WHERE topic = 'no.such.topic'")
@@ -95,7 +96,9 @@ def parked_groups(world: World) -> list[dict[str, Any]]:
     return groups
 
 
-def test_dead_letters_are_seen_shown_without_names_redriven_and_discarded_under_load(world: World, load: Load) -> None:
+def test_dead_letters_are_seen_shown_without_names_redriven_and_discarded_under_load(
+    world: World, load: BackgroundLoad
+) -> None:
     revived, given_up, broken = (world.plan("Alan") for _ in range(3))
 
     why = {
@@ -116,7 +119,7 @@ def test_dead_letters_are_seen_shown_without_names_redriven_and_discarded_under_
     mortal = [revived, given_up]
     complete_without(world, "notification-consumer", mortal, lambda: take_from_the_bus(world, mortal, bury))
     complete_without(world, "labour-relay", [broken], spoil)
-    world.until(lambda: dead(world) == 3, "all three are dead")
+    until(lambda: dead(world) == 3, what="all three are dead")
 
     groups = {group["reason"]: (group["consumer"], group["count"]) for group in dead_groups(world)}
     shown = json.loads(world.fern("dlq", "show", "--reason", "wrong-schema", "--json"))["items"][0]
@@ -147,7 +150,7 @@ def dead_groups(world: World) -> list[dict[str, Any]]:
     return groups
 
 
-def test_a_replay_brings_what_was_lost_and_nothing_twice_under_load(world: World, load: Load) -> None:
+def test_a_replay_brings_what_was_lost_and_nothing_twice_under_load(world: World, load: BackgroundLoad) -> None:
     began = datetime.now(UTC).isoformat()
     lost, told = world.plan("Alan"), world.plan("Alan")
     world.complete(told)
@@ -174,16 +177,16 @@ def test_a_replay_brings_what_was_lost_and_nothing_twice_under_load(world: World
     assert repeated["deliveries"] > 1
 
 
-def test_old_rows_are_forgotten_by_a_command_while_everything_runs(world: World, load: Load) -> None:
+def test_old_rows_are_forgotten_by_a_command_while_everything_runs(world: World, load: BackgroundLoad) -> None:
     old = world.plan("Alan")
     world.complete(old)
     world.until_everyone_is_told(old, COMPLETE)
     age = "UPDATE outbox SET recorded_at = now() - interval '1 year', published_at = now() - interval '1 year' "
-    world.until(
+    until(
         lambda: bool(
             world.sql("labour", age + "WHERE ordering_key = $1 AND published_at < now() RETURNING 1", str(old.id))
         ),
-        "its events are old",
+        what="its events are old",
     )
 
     forgotten = json.loads(world.fern("retention", "--json"))

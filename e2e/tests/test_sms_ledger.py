@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 from uuid_utils.compat import uuid7
 
-from e2e.support.tools import served
+from e2e.support.http_server import served
 from fern.settings import PORTS
 from messaging.unit_of_work import UnitsOfWork
 from notification.app import build

@@ -13,8 +13,9 @@ import asyncpg
 import httpx
 import pytest
 
-from e2e.support.world import COMPLETE, PATIENCE, World
-from e2e.tests.conftest import Load
+from e2e.support.background_load import BackgroundLoad
+from e2e.support.waiting import PATIENCE, until
+from e2e.support.world import COMPLETE, World
 
 AT_THE_LIMIT = "stopping took too long, rolling back what is under way"
 
@@ -36,7 +37,7 @@ def stopped(world: World, name: str) -> Iterator[str]:
         said = log.read_bytes()[before:].decode()
         assert (code, "process stopped" in said.splitlines()[-1]) == (0, True), said[-2000:]
         service = name.partition("-")[0]
-        world.until(lambda: count(world, service, SESSIONS, name) == 0, "the database has seen it go")
+        until(lambda: count(world, service, SESSIONS, name) == 0, what="the database has seen it go")
         yield said
     finally:
         world.kill(name)
@@ -66,8 +67,10 @@ def in_a_transaction(world: World, service: str, statement: str, *arguments: obj
 
 
 @pytest.mark.parametrize("name", ["labour-consumer", "notification-api", "notification-relay"])
-def test_a_process_that_is_asked_to_stop_under_load_ends_in_order(world: World, load: Load, name: str) -> None:
-    world.until(lambda: len(load.labours) >= 3, "there is load")
+def test_a_process_that_is_asked_to_stop_under_load_ends_in_order(
+    world: World, load: BackgroundLoad, name: str
+) -> None:
+    until(lambda: len(load.labours) >= 3, what="there is load")
 
     with stopped(world, name):
         if name == "labour-consumer":
@@ -77,38 +80,40 @@ def test_a_process_that_is_asked_to_stop_under_load_ends_in_order(world: World, 
     load.assert_everyone_is_told_once()
 
 
-def test_a_consumer_in_the_middle_of_a_transaction_hands_back_what_it_cannot_finish(world: World, load: Load) -> None:
+def test_a_consumer_in_the_middle_of_a_transaction_hands_back_what_it_cannot_finish(
+    world: World, load: BackgroundLoad
+) -> None:
     with in_a_transaction(world, "notification", "LOCK TABLE roster IN ACCESS EXCLUSIVE MODE"):
-        world.until(lambda: leased(world, "notification") > 0, "it holds messages that it cannot handle")
+        until(lambda: leased(world, "notification") > 0, what="it holds messages that it cannot handle")
 
         with stopped(world, "notification-consumer"):
             assert leased(world, "notification") == 0
     load.assert_everyone_is_told_once()
 
 
-def test_a_dispatcher_with_calls_under_way_leaves_none_of_them_leased(world: World, load: Load) -> None:
-    world.phones.put("/faults/slow", json={"rate": 1, "seconds": 1}).raise_for_status()
+def test_a_dispatcher_with_calls_under_way_leaves_none_of_them_leased(world: World, load: BackgroundLoad) -> None:
+    world.sms_sandbox.put("/faults/slow", json={"rate": 1, "seconds": 1}).raise_for_status()
     try:
-        world.until(lambda: count(world, "notification", BEING_SENT) > 0, "a call is under way")
+        until(lambda: count(world, "notification", BEING_SENT) > 0, what="a call is under way")
 
         with stopped(world, "notification-dispatcher"):
             assert count(world, "notification", BEING_SENT) == 0
     finally:
-        world.phones.delete("/faults/slow").raise_for_status()
+        world.sms_sandbox.delete("/faults/slow").raise_for_status()
     load.assert_everyone_is_told_once()
 
 
-def test_a_request_under_way_is_answered_before_the_api_ends(world: World, load: Load) -> None:
-    world.until(lambda: len(load.labours) >= 3, "there is load")
+def test_a_request_under_way_is_answered_before_the_api_ends(world: World, load: BackgroundLoad) -> None:
+    until(lambda: len(load.labours) >= 3, what="there is load")
     labour = world.plan("Alan")
     row = "SELECT 1 FROM labour WHERE id = $1 FOR UPDATE"
     with ThreadPoolExecutor() as others:
         with in_a_transaction(world, "labour", row, labour.id):
             completing = others.submit(world.complete, labour)
             waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-            world.until(lambda: count(world, "labour", waiting) > 0, "the request waits for the row")
+            until(lambda: count(world, "labour", waiting) > 0, what="the request waits for the row")
             stopping = others.submit(world.stop, "labour-api")
-            world.until(lambda: not world.is_healthy("labour-api"), "no new requests are taken")
+            until(lambda: not world.is_healthy("labour-api"), what="no new requests are taken")
         try:
             completing.result()
             assert stopping.result() == 0
@@ -120,11 +125,11 @@ def test_a_request_under_way_is_answered_before_the_api_ends(world: World, load:
     load.assert_everyone_is_told_once()
 
 
-def test_a_relay_whose_bus_hangs_stops_within_its_limit_all_the_same(world: World, load: Load) -> None:
+def test_a_relay_whose_bus_hangs_stops_within_its_limit_all_the_same(world: World, load: BackgroundLoad) -> None:
     faults = world.settings.url("pubsub-http") + "/faults"
     httpx.put(f"{faults}/hang", json={"rate": 1}).raise_for_status()
     try:
-        world.until(lambda: count(world, "labour", LANES_IN_USE) > 0, "it is in the middle of a call")
+        until(lambda: count(world, "labour", LANES_IN_USE) > 0, what="it is in the middle of a call")
 
         with stopped(world, "labour-relay") as said:
             assert AT_THE_LIMIT in said

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from e2e.support.waiting import until
 from e2e.support.world import COMPLETE, Labour, World
 from fern.audit.auditor import Finding, audit
 from fern.errors import FernError
@@ -22,7 +23,7 @@ def labour(world: World) -> Labour:
     world.complete(labour)
     world.until_everyone_is_told(labour, COMPLETE)
     told = "SELECT count(*) FROM told WHERE labour_id = $1 AND status = 'delivered'"
-    world.until(lambda: world.sql("labour", told, labour.id)[0][0] == 2, "the labour knows that both have it")
+    until(lambda: world.sql("labour", told, labour.id)[0][0] == 2, what="the labour knows that both have it")
     return labour
 
 
@@ -53,7 +54,7 @@ def test_an_event_is_followed_from_the_request_to_the_phones_and_back(world: Wor
     texts = [
         message["sid"]
         for phone in labour.people.values()
-        for message in world.phones.get("/sandbox/messages", params={"to": phone}).json()["items"]
+        for message in world.sms_sandbox.get("/sandbox/messages", params={"to": phone}).json()["items"]
     ]
     assert {step.facts["sid"] for step in event.steps if step.hop == "SMS sent"} == set(texts)
     assert [step.facts["status"] for step in event.steps if step.hop == "told"] == ["delivered", "delivered"]
@@ -95,7 +96,7 @@ def test_a_delivery_that_changed_nothing_shows_as_absorbed(world: World) -> None
         steps = journey(world.settings, event.id).steps
         return [step.facts["of which absorbed"] for step in steps if step.hop == "claimed"]
 
-    world.until(lambda: absorbed() == [1], "the second delivery is counted")
+    until(lambda: absorbed() == [1], what="the second delivery is counted")
     assert sum(step.hop == "SMS sent" for step in journey(world.settings, event.id).steps) == 1
 
 
@@ -126,7 +127,7 @@ def test_a_living_system_is_never_accused(world: World) -> None:
         during = [_findings(world, overdue=60) - before for _ in range(4)]
 
     assert during == [set()] * 4
-    world.until(lambda: _findings(world, overdue=0) <= before, "in the end nothing is on its way")
+    until(lambda: _findings(world, overdue=0) <= before, what="in the end nothing is on its way")
 
 
 def _findings(world: World, overdue: float) -> set[Finding]:

@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,8 @@ import httpx
 import psutil
 import pytest
 
-from e2e.tests.conftest import Fern
+from e2e.support.installation import Installation
+from e2e.support.waiting import until
 from fern.runtime.system import processes_now
 from fern.settings import DEFAULT_PORT_BASE, PROJECT_ROOT
 
@@ -81,10 +81,12 @@ def matches(printed: str, promised: str) -> bool:
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.stem)
-def test_a_chapter_does_what_it_says_and_leaves_the_system_as_it_was(chapter: Path, fern: Fern, tmp_path: Path) -> None:
-    here, before = steps(chapter, fern.port_base), sources()
+def test_a_chapter_does_what_it_says_and_leaves_the_system_as_it_was(
+    chapter: Path, installation: Installation, tmp_path: Path
+) -> None:
+    here, before = steps(chapter, installation.port_base), sources()
 
-    printed, failures, left = run(here, fern, tmp_path)
+    printed, failures, left = run(here, installation, tmp_path)
 
     assert [line for line in failures if not shows_exit_code(chapter, line)] == [], "".join(printed)
     assert len(printed) == len(here) + 1, printed[-1]
@@ -92,10 +94,7 @@ def test_a_chapter_does_what_it_says_and_leaves_the_system_as_it_was(chapter: Pa
         if step.output is not None and not matches(output, step.output):
             pytest.fail(f"{chapter.name}:{step.line} promises\n{step.output}\nbut it printed\n{output}", pytrace=False)
     assert left == []
-    deadline = time.monotonic() + 60
-    while (found := troubles(fern)) and time.monotonic() < deadline:
-        time.sleep(0.2)  # a process that was killed or frozen needs a moment
-    assert found == []
+    until(lambda: troubles(installation), lambda found: not found, what="a killed or frozen process is healthy again")
     assert sources() == before
 
 
@@ -105,7 +104,7 @@ def shows_exit_code(chapter: Path, line: int) -> bool:
     return "$?" in command
 
 
-def run(steps: list[Step], fern: Fern, folder: Path) -> tuple[list[str], list[int], list[str]]:
+def run(steps: list[Step], installation: Installation, folder: Path) -> tuple[list[str], list[int], list[str]]:
     """What each step printed, the lines of commands that failed, and the processes that were left behind."""
     failures, output = folder / "failures", (folder / "output").open("w+")
     failures.touch()
@@ -113,7 +112,7 @@ def run(steps: list[Step], fern: Fern, folder: Path) -> tuple[list[str], list[in
     session = subprocess.Popen(
         ["bash", "-c", script(steps, failures)],
         cwd=PROJECT_ROOT,
-        env={**fern.environment, "PATH": path, "TMPDIR": str(folder), "LC_ALL": "C.UTF-8"},
+        env={**installation.environment, "PATH": path, "TMPDIR": str(folder), "LC_ALL": "C.UTF-8"},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
@@ -140,15 +139,15 @@ def end_session(leader: int) -> list[str]:
     return left
 
 
-def troubles(fern: Fern) -> list[str]:
+def troubles(installation: Installation) -> list[str]:
     """Faults that are still on, and processes that do not run or do nothing."""
     faults = [
         item["name"]
         for process in ("pubsub-http", "sms-sandbox")
-        for item in httpx.get(fern.settings.url(process) + "/faults").json()["items"]
+        for item in httpx.get(installation.settings.url(process) + "/faults").json()["items"]
         if item["active"]
     ]
-    rows = processes_now(fern.settings)
+    rows = processes_now(installation.settings)
     return faults + [
         row.process
         for row in rows
@@ -192,8 +191,8 @@ def test_the_index_leads_to_every_chapter() -> None:
     assert len(CHAPTERS) == 14
 
 
-def test_after_all_chapters_every_event_and_every_text_is_accounted_for(fern: Fern) -> None:
-    account = fern.json("audit")
+def test_after_all_chapters_every_event_and_every_text_is_accounted_for(installation: Installation) -> None:
+    account = installation.json("audit")
 
     assert account["findings"] == []
     assert account["clean"]

@@ -11,9 +11,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
+from e2e.support.bus import apply_topology, pull_all
 from e2e.support.crash import crash_at
-from e2e.support.events import TOPICS, Happened
-from e2e.support.tools import apply_topology, eventually, pull_all
+from e2e.support.sample_events import TOPICS, Happened
+from e2e.support.waiting import eventually
 from fern.runtime.postgres import TemporaryServer
 from messaging import claims
 from messaging import consumer as consumer_module
@@ -287,5 +288,5 @@ async def test_a_consumer_that_dies_anywhere_leaves_one_effect_after_redelivery(
     async def acked() -> bool:
         return await a_consumer(labour_units, bus).handle([message]) == [ACK]
 
-    await eventually(acked, "the redelivery is handled")
+    await eventually(acked, what="the redelivery is handled")
     assert await written(labour_engine) == [1]

@@ -8,17 +8,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from e2e.support.events import (
-    TOPICS,
-    AlsoHappened,
-    Happened,
-    Troubled,
-    all_published,
-    emit,
-    everything_on_the_bus,
-    outbox_rows,
-)
-from e2e.support.tools import apply_topology, eventually
+from e2e.support.bus import UnreliableBus, apply_topology, pull_sample_events
+from e2e.support.sample_events import TOPICS, AlsoHappened, Happened, all_published, emit, outbox_rows
+from e2e.support.waiting import eventually
 from messaging import outbox_admin
 from messaging.bus import Outgoing
 from messaging.errors import PublishRejected
@@ -57,7 +49,7 @@ async def test_one_command_frees_the_key_of_a_parked_row(
 
     discarded = settle is outbox_admin.discard
     assert done.published == (1 if discarded else 2)
-    assert [event.number for event in await everything_on_the_bus(bus)] == ([2] if discarded else [1, 2])
+    assert [event.number for event in await pull_sample_events(bus)] == ([2] if discarded else [1, 2])
 
 
 async def test_parked_rows_are_seen_and_freed_by_the_group_in_batches(
@@ -84,7 +76,7 @@ async def test_parked_rows_are_seen_and_freed_by_the_group_in_batches(
     ]
     assert [len(batch.items) for batch in batches] == [2, 2, 1]
     assert done.published == 5  # "b" is held by its first, which nobody has freed
-    assert {event.key for event in await everything_on_the_bus(bus)} == {f"a{number}" for number in range(5)}
+    assert {event.key for event in await pull_sample_events(bus)} == {f"a{number}" for number in range(5)}
 
 
 async def test_a_replay_publishes_what_was_published_in_order_and_leaves_the_rest_alone(
@@ -97,7 +89,7 @@ async def test_a_replay_publishes_what_was_published_in_order_and_leaves_the_res
     await emit(labour_units, Happened("waiting", 0))
     async with labour_engine.begin() as connection:
         await connection.execute(text("UPDATE outbox SET discarded_at = now() WHERE ordering_key = 'discarded'"))
-    assert len(await everything_on_the_bus(bus)) == 5
+    assert len(await pull_sample_events(bus)) == 5
 
     async with labour_units() as uow:
         chosen = outbox_admin.published(since=None, until=None, ordering_key=None, type=Happened.type)
@@ -109,7 +101,7 @@ async def test_a_replay_publishes_what_was_published_in_order_and_leaves_the_res
     await Relay(labour_engine, bus, lanes=64).run_once()
 
     assert rehearsed == replayed
-    again = [(event.key, event.number) for event in await everything_on_the_bus(bus)]
+    again = [(event.key, event.number) for event in await pull_sample_events(bus)]
     assert sorted(again) == [("a", 0), ("a", 1), ("a", 2), ("a", 3), ("b", 0), ("waiting", 0)]
     assert [number for key, number in again if key == "a"] == [0, 1, 2, 3]
     async with labour_units() as uow:
@@ -119,21 +111,21 @@ async def test_a_replay_publishes_what_was_published_in_order_and_leaves_the_res
 async def test_replays_while_two_relays_and_a_writer_are_at_work_keep_the_order_of_first_times(
     labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
 ) -> None:
-    line, stop = Troubled(bus, seed=3), asyncio.Event()
+    line, stop = UnreliableBus(bus, seed=3), asyncio.Event()
     fast: dict[str, Any] = {"batch_size": 25, "lanes": 8, "poll_interval": 0.01, "retry_base": 0.001, "retry_cap": 0.01}
     relays = [Relay(labour_engine, line, max_attempts=1000, **fast) for _ in range(2)]
     running = [asyncio.create_task(one.run(stop)) for one in relays]
     keys = [f"labour-{number}" for number in range(10)]
     replayed = 0
     await emit(labour_units, *(Happened(key, 0) for key in keys))
-    await eventually(lambda: all_published(labour_engine), "there is something to replay", seconds=60)
+    await eventually(lambda: all_published(labour_engine), what="there is something to replay", seconds=60)
 
     for number in range(1, 15):
         await emit(labour_units, *(Happened(key, number) for key in keys))
         chosen = outbox_admin.published(since=None, until=None, ordering_key=keys[number % 10], type=None)
         async with labour_units() as uow:
             replayed += len((await outbox_admin.replay(uow.session, chosen, dry_run=False, after=0, limit=7)).items)
-    await eventually(lambda: all_published(labour_engine), "everything is published", seconds=60)
+    await eventually(lambda: all_published(labour_engine), what="everything is published", seconds=60)
     stop.set()
     await asyncio.gather(*running)
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from e2e.support.events import TOPICS, Happened
+from e2e.support.bus import apply_topology, pull_all
 from e2e.support.ports import free_port_base
-from e2e.support.tools import apply_topology, eventually, pull_all
+from e2e.support.sample_events import TOPICS, Happened
+from e2e.support.waiting import eventually
 from messaging.bus import Message, Outgoing
 from messaging.consumer import Verdict
 from messaging.errors import BusUnavailable
@@ -56,7 +57,7 @@ async def test_messages_stream_in_and_what_is_acked_never_returns(bus: PubSub) -
 
     async with running(Receiver(bus, SUBSCRIPTIONS, handle)):
         await publish(bus, *(str(number) for number in range(300)))
-        await eventually(all_seen, "all are delivered")
+        await eventually(all_seen, what="all are delivered")
 
     assert sorted(seen, key=int) == [str(number) for number in range(300)]
     assert await pull_all(bus, SUBSCRIPTIONS[0]) == []
@@ -96,7 +97,7 @@ async def test_a_handler_slower_than_the_lease_keeps_its_message(bus: PubSub) ->
 
     async with running(Receiver(bus, SUBSCRIPTIONS, handle, stop_limit=20)):
         await publish(bus, "slow")
-        await eventually(handled, "it is delivered")
+        await eventually(handled, what="it is delivered")
 
     assert deliveries == 1
     assert await pull_all(bus, SUBSCRIPTIONS[0]) == []
@@ -188,7 +189,7 @@ async def test_a_stream_that_breaks_is_opened_again(
         return False
 
     async with embedded.running(tmp_path / "bus", port=port):
-        await eventually(published, "the bus takes messages again")
+        await eventually(published, what="the bus takes messages again")
         assert await asyncio.wait_for(seen.get(), 60) == "after"
         stop.set()
         await asyncio.wait_for(task, 60)

@@ -11,19 +11,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from e2e.support.bus import UnreliableBus, apply_topology, pull_all, pull_sample_events
 from e2e.support.crash import crash_at
-from e2e.support.events import (
-    TOPICS,
-    AlsoHappened,
-    Happened,
-    Troubled,
-    all_published,
-    emit,
-    everything_on_the_bus,
-    outbox_rows,
-    outbox_state,
-)
-from e2e.support.tools import apply_topology, eventually, pull_all
+from e2e.support.sample_events import TOPICS, AlsoHappened, Happened, all_published, emit, outbox_rows, outbox_state
+from e2e.support.waiting import eventually
 from fern.runtime.postgres import TemporaryServer
 from messaging import relay
 from messaging.bus import Outgoing
@@ -50,7 +41,7 @@ async def test_four_relays_with_failing_publishes_keep_each_keys_order_and_lose_
     kinds = random.Random(7)
     for number in range(12):
         await emit(labour_units, *(kinds.choice((Happened, AlsoHappened))(key, number) for key in keys))
-    line = Troubled(bus, seed=11)
+    line = UnreliableBus(bus, seed=11)
     stop = asyncio.Event()
     relays = [
         Relay(
@@ -67,14 +58,14 @@ async def test_four_relays_with_failing_publishes_keep_each_keys_order_and_lose_
     ]
 
     running = [asyncio.create_task(one.run(stop)) for one in relays]
-    await eventually(lambda: all_published(labour_engine), "everything is published", seconds=60)
+    await eventually(lambda: all_published(labour_engine), what="everything is published", seconds=60)
     stop.set()
     await asyncio.gather(*running)
 
     for key in keys:
         first_times = list(dict.fromkeys(line.accepted[key]))
         assert first_times == list(range(12)), f"{key} was published in the order {first_times}"
-    assert {(event.key, event.number) for event in await everything_on_the_bus(bus)} == {
+    assert {(event.key, event.number) for event in await pull_sample_events(bus)} == {
         (key, number) for key in keys for number in range(12)
     }
 
@@ -92,7 +83,7 @@ async def test_four_relays_on_a_healthy_bus_publish_nothing_twice(
 
     await asyncio.gather(*(drain(one) for one in relays))
 
-    found = [(event.key, event.number) for event in await everything_on_the_bus(bus)]
+    found = [(event.key, event.number) for event in await pull_sample_events(bus)]
     assert sorted(found) == sorted((f"labour-{key}", number) for key in range(30) for number in range(8))
 
 
@@ -167,7 +158,7 @@ async def test_one_bad_message_in_a_call_does_not_keep_the_others_back(
     done = await Relay(labour_engine, Picky(), lanes=64).run_once()
 
     assert (done.published, done.rejected, done.waiting) == (2, 1, 0)
-    assert {event.key for event in await everything_on_the_bus(bus)} == {"good", "fine"}
+    assert {event.key for event in await pull_sample_events(bus)} == {"good", "fine"}
 
 
 async def test_a_bus_that_is_away_costs_no_attempts_and_is_waited_for_calmly(
@@ -192,7 +183,7 @@ async def test_a_bus_that_is_away_costs_no_attempts_and_is_waited_for_calmly(
     await asyncio.sleep(1.0)  # the outage itself: long enough for a hot loop to show in the count
     calls_while_away = calls
     back.set()
-    await eventually(lambda: all_published(labour_engine), "published after the outage")
+    await eventually(lambda: all_published(labour_engine), what="published after the outage")
     stop.set()
     await running
 
@@ -210,7 +201,7 @@ async def test_a_relay_survives_a_restart_of_the_database(
     await asyncio.to_thread(postgres.kill)
     await asyncio.to_thread(postgres.start)
     await _until_it_works(lambda: emit(labour_units, Happened("a", 1)))
-    await eventually(lambda: all_published(labour_engine), "published after the restart")
+    await eventually(lambda: all_published(labour_engine), what="published after the restart")
     stop.set()
     await running
 
@@ -223,7 +214,7 @@ async def _until_it_works(action: Callable[[], Awaitable[None]]) -> None:
             return False
         return True
 
-    await eventually(works, "the database is back")
+    await eventually(works, what="the database is back")
 
 
 @pytest.mark.parametrize(
@@ -239,7 +230,7 @@ async def test_a_relay_that_dies_anywhere_leaves_its_work_to_the_next(
 
     assert (await Relay(labour_engine, bus).run_once()).published == 2
 
-    numbers = [event.number for event in await everything_on_the_bus(bus)]
+    numbers = [event.number for event in await pull_sample_events(bus)]
     assert list(dict.fromkeys(numbers)) == [1, 2]
     assert len(numbers) == (2 if point is relay.AFTER_READ else 4)  # at least once, and here is why not exactly once
 
@@ -261,7 +252,7 @@ async def test_a_hint_after_the_commit_wakes_the_relay_long_before_it_would_poll
     await woken.wait()  # the first one says that the listener is connected
     await emit(lambda: UnitOfWork(labour_engine, source="test", committed=waker.wake), Happened("a", 1))
 
-    await eventually(lambda: all_published(labour_engine), "published without waiting for the poll")
+    await eventually(lambda: all_published(labour_engine), what="published without waiting for the poll")
 
     stop.set()
     await tasks[2]
@@ -283,7 +274,7 @@ async def test_hints_go_on_after_their_connection_was_cut_at_any_moment(
         return woken.is_set()
 
     for turns in range(6):
-        await eventually(a_hint_arrives, f"a hint arrives on a new connection (after {turns} turns)")
+        await eventually(a_hint_arrives, what=f"a hint arrives on a new connection (after {turns} turns)")
         woken.clear()
         with suppress(TimeoutError):  # it was lost if the connection was still the one that had been cut
             async with asyncio.timeout(1):

@@ -11,8 +11,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from uuid_utils.compat import uuid7
 
-from e2e.support.events import Happened, emit
-from e2e.support.tools import eventually, served
+from e2e.support.http_server import served
+from e2e.support.sample_events import Happened, emit
+from e2e.support.waiting import eventually
 from labour.app import build as labour_app
 from labour.settings import Settings as LabourSettings
 from messaging import claims
@@ -220,7 +221,7 @@ async def test_consumers_at_work_neither_notice_nor_double_anything_while_months
             assert not any(consumer.done() for consumer in consumers), "a consumer has failed"
             return all(rounds[name] > before[name] + 2 for name in range(3))  # noqa: B023
 
-        await eventually(all_have_gone_on, "every consumer has gone on")
+        await eventually(all_have_gone_on, what="every consumer has gone on")
     rest.set()
     await asyncio.gather(*consumers)
     await handle(still_known())  # of which some may have been contended each time

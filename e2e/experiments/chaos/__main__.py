@@ -1,7 +1,7 @@
-"""`fern chaos`: a load of labours while everything breaks, from a seed; then an account of every message.
+"""`fern chaos`: run labours while faults are injected, from a seed; then account for every event and every text.
 
-It runs in a world of its own, on a PostgreSQL, a bus and an SMS sandbox of its own: nothing of a running system is touched.
-Exit code 20 if anything was lost, duplicated, out of order or unexplained; then it prints the journey of one such event.
+It starts its own system, with its own PostgreSQL, bus and SMS sandbox, and never touches one that is running already. Exit code
+20 if anything was lost, duplicated, out of order or unexplained; then it prints the trace of one such event.
 """
 
 import asyncio
@@ -25,39 +25,41 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from e2e.experiments.chaos.accounting import Result, Tap, take_account
-from e2e.experiments.chaos.fault_injector import Storm, a_private_world
-from e2e.experiments.chaos.load_generator import Notebook, write
+from e2e.experiments.chaos.accounting import ChaosAccount, take_account
+from e2e.experiments.chaos.fault_injector import FaultInjector, replicated_world
+from e2e.experiments.chaos.load_generator import ClientLog, generate_load
 from e2e.experiments.chaos.schedule import LEFT_OUT, Action, schedule
-from e2e.support.world import TAKEN, World
+from e2e.support.bus_tap import BusTap
+from e2e.support.world import World
 from fern.errors import FernError, NotClean
 from fern.output import make_console
 from fern.runtime.postgres import TemporaryServer
 from fern.trace import journey
 from messaging.database import is_transient
+from notification.domain.reactions import TOPICS
 from servicekit.logs import configure
 
-QUIET_WITHIN = 180.0  # seconds after the storm in which all must have arrived
-QUIET_FOR = 2.0  # seconds without anything new
-TELL_EVERY = 10.0  # seconds, where there is no terminal
+QUIET_WITHIN = 180.0  # seconds after the last fault in which every event must be processed
+QUIET_FOR = 2.0  # seconds without a change, after which the system counts as quiet
+REPORT_EVERY = 10.0  # seconds, if there is no terminal
 
 
 @dataclass(slots=True)
 class Run:
-    """What is known of a run, while it goes on and afterwards."""
+    """The state of a run, during it and afterwards."""
 
     seed: int
     seconds: float
     phase: str = "starting"
     began: float = field(default_factory=time.monotonic)
-    book: Notebook = field(default_factory=Notebook)
+    log: ClientLog = field(default_factory=ClientLog)
     actions: list[Action] = field(default_factory=list)
-    broken: set[str] = field(default_factory=set)  # right now
-    done: dict[str, int] = field(default_factory=dict)
+    active: set[str] = field(default_factory=set)  # the faults of this moment
+    injected: dict[str, int] = field(default_factory=dict)
     committed: int = 0
     texts: int = 0
-    waiting: int = 0
-    result: Result = field(default_factory=Result)
+    unfinished: int = 0
+    account: ChaosAccount = field(default_factory=ChaosAccount)
 
     @property
     def command(self) -> str:
@@ -67,12 +69,12 @@ class Run:
         self.phase, self.began = phase, time.monotonic()
 
     def __rich__(self) -> str:
-        of = f" of {self.seconds:g}" if self.phase == "storm" else ""
+        of = f" of {self.seconds:g}" if self.phase == "injecting faults" else ""
         line = f"[bold]{self.phase}[/] {time.monotonic() - self.began:.0f}{of} s"
         if self.actions:
-            line += f" · {self.book.labours} labours · {self.committed} events · {self.texts} texts"
-            line += f" · {self.waiting} on the way"
-        return line + "".join(f" · [red]{what}[/]" for what in sorted(self.broken))
+            line += f" · {self.log.labours} labours · {self.committed} events · {self.texts} texts"
+            line += f" · {self.unfinished} unfinished"
+        return line + "".join(f" · [red]{fault}[/]" for fault in sorted(self.active))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -80,75 +82,71 @@ class Run:
             "seconds": self.seconds,
             "repeat": self.command,
             "schedule": [asdict(action) for action in self.actions],
-            "done": self.done,
-            "clients": self.book.counts(),
-            "account": self.result.counts,
-            **{kind.replace("-", "_"): count for kind, count in self.result.totals.items()},
-            "findings": [asdict(finding) for finding in self.result.findings],
+            "injected": self.injected,
+            "clients": self.log.counts(),
+            "account": self.account.counts,
+            **{kind.replace("-", "_"): count for kind, count in self.account.totals.items()},
+            "findings": [asdict(finding) for finding in self.account.findings],
             "left_out": LEFT_OUT,
         }
 
 
-async def break_everything(world: World, server: TemporaryServer, run: Run) -> None:
-    tap, stop = Tap(world), asyncio.Event()
-    run.actions = schedule(run.seed, run.seconds, world.running)
-    storm = Storm(world, server, run.actions, run.broken)
-    run.enter("storm")
+async def inject_faults_under_load(world: World, server: TemporaryServer, run: Run) -> None:
+    tap, stop = BusTap(world), asyncio.Event()
+    run.actions = schedule(run.seed, run.seconds, world.started)
+    injector = FaultInjector(world, server, run.actions, run.active)
+    run.enter("injecting faults")
     async with asyncio.TaskGroup() as tasks:
-        background = [tasks.create_task(storm.supervise()), tasks.create_task(_look(world, run))]
-        writing = tasks.create_task(write(world.labour_apis, run.book, run.seed, stop))
-        await storm.rage(run.seconds)
-        run.done = dict(storm.did)
-        run.enter("finishing")
+        background = [tasks.create_task(injector.supervise()), tasks.create_task(_observe(world, run))]
+        load = tasks.create_task(generate_load(world.labour_apis, run.log, run.seed, stop))
+        await injector.run(run.seconds)
+        run.injected = dict(injector.injected)
+        run.enter("finishing labours")
         stop.set()
-        await writing
-        run.enter("waiting for quiet")
+        await load
+        run.enter("waiting until it is quiet")
         await _until_quiet(run)
         for task in background:
             task.cancel()
     run.enter("accounting")
-    run.result = await take_account(world, run.book, tap, storm.poison)
-    run.result.add_deaths(storm.died)
+    run.account = await take_account(world, run.log, tap, injector.poison)
+    run.account.add_deaths(injector.died)
 
 
-async def _look(world: World, run: Run) -> None:
+async def _observe(world: World, run: Run) -> None:
     while True:
         try:
-            run.committed, run.texts, run.waiting = await asyncio.to_thread(on_the_way, world)
+            run.committed, run.texts, run.unfinished = await asyncio.to_thread(progress_of, world)
         except Exception as error:
-            if not (is_transient(error) or isinstance(error, sqlite3.Error)):  # the databases break, too
+            if not (is_transient(error) or isinstance(error, sqlite3.Error)):  # the databases have faults, too
                 raise
         await asyncio.sleep(0.5)
 
 
 async def _until_quiet(run: Run) -> None:
-    """What is not here when we give up waiting, the account will name."""
+    """The account names what has not arrived when the time is over."""
     deadline, quiet_since, last = time.monotonic() + QUIET_WITHIN, time.monotonic(), -1
     while time.monotonic() < deadline and time.monotonic() - quiet_since < QUIET_FOR:
-        if run.waiting or run.committed != last:
+        if run.unfinished or run.committed != last:
             quiet_since, last = time.monotonic(), run.committed
         await asyncio.sleep(0.2)
 
 
-def on_the_way(world: World) -> tuple[int, int, int]:
-    """Events that are committed, texts that are sent, and how much has still to arrive somewhere. By counting only."""
-    committed = _count(world, "labour", "outbox") + _count(world, "notification", "outbox")
-    texts = _count(world, "notification", "notification WHERE state IN ('SENT', 'DELIVERED', 'UNDELIVERED', 'FAILED')")
-    unsettled = _count(world, "notification", "notification") - texts
-    unpublished = sum(_count(world, service, "outbox WHERE published_at IS NULL") for service in world.urls)
+def progress_of(world: World) -> tuple[int, int, int]:
+    """How many events are committed, how many messages are settled, and how many steps are still to come."""
+    committed = world.count("labour", "outbox") + world.count("notification", "outbox")
+    texts = world.count("notification", "notification WHERE state IN ('SENT', 'DELIVERED', 'UNDELIVERED', 'FAILED')")
+    unsettled = world.count("notification", "notification") - texts
+    unpublished = sum(world.count(service, "outbox WHERE published_at IS NULL") for service in world.urls)
     done = "processed_event WHERE status = 'COMPLETED'"
-    for_notification = _count(world, "labour", "outbox WHERE topic = ANY($1)", TAKEN)
-    unclaimed = for_notification - _count(world, "notification", done)
-    unclaimed += _count(world, "notification", "outbox") - _count(world, "labour", done)
-    return committed, texts, unsettled + unpublished + unclaimed + _with_the_provider(world)
+    for_notification = world.count("labour", "outbox WHERE topic = ANY($1)", TOPICS)
+    unclaimed = for_notification - world.count("notification", done)
+    unclaimed += world.count("notification", "outbox") - world.count("labour", done)
+    return committed, texts, unsettled + unpublished + unclaimed + _pending_at_the_provider(world)
 
 
-def _count(world: World, service: str, rows: str, *arguments: Any) -> int:
-    return int(world.sql(service, f"SELECT count(*) FROM {rows}", *arguments)[0][0])
-
-
-def _with_the_provider(world: World) -> int:
-    """Texts on their way to a phone, and callbacks that will cause events: only the sandbox's own file knows."""
+def _pending_at_the_provider(world: World) -> int:
+    """Texts that are not yet delivered, and callbacks that will cause events: only the sandbox's own file has them."""
     file = world.settings.home / "sms" / "sms.sqlite3"
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as store:
         texts = store.execute("SELECT count(*) FROM message WHERE step_at IS NOT NULL").fetchone()
@@ -158,56 +156,56 @@ def _with_the_provider(world: World) -> int:
 
 @contextmanager
 def shown(run: Run) -> Iterator[None]:
-    """On stderr: a line that lives in a terminal; elsewhere one every few seconds."""
+    """Report the state on stderr: a live line in a terminal, elsewhere a new line every few seconds."""
     console = Console(stderr=True, highlight=False)
-    console.print(f"seed {run.seed}; the same schedule again: {run.command}")
+    console.print(f"seed {run.seed}; to repeat this schedule: {run.command}")
     if console.is_terminal:
         with Live(run, console=console, refresh_per_second=4, transient=True):
             yield
         return
-    over = threading.Event()
+    ended = threading.Event()
 
-    def tell() -> None:
-        while not over.wait(TELL_EVERY):
+    def report() -> None:
+        while not ended.wait(REPORT_EVERY):
             console.print(run, soft_wrap=True)
 
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    reporter = threading.Thread(target=report, daemon=True)
+    reporter.start()
     try:
         yield
     finally:
-        over.set()
-        teller.join()
+        ended.set()
+        reporter.join()
 
 
 def show_account(run: Run) -> None:
     console = make_console()
-    counts, clients = run.result.counts, run.book.counts()
-    console.print("\nbroken: " + ", ".join(f"{count} {what}" for what, count in sorted(run.done.items())))
-    console.print("clients: " + ", ".join(f"{count} {what}" for what, count in clients.items()) + "\n")
+    console.print("\nfaults: " + ", ".join(f"{count} {name}" for name, count in sorted(run.injected.items())))
+    console.print("clients: " + ", ".join(f"{count} {name}" for name, count in run.log.counts().items()) + "\n")
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    for name, count in counts.items():
+    for name, count in run.account.counts.items():
         table.add_row(name, f"{count:,}")
     console.print(table)
+    totals = run.account.totals.items()
+    console.print("\n" + "   ".join(f"[{'red' if count else 'green'}]{kind} {count}[/]" for kind, count in totals))
+    left_out = (f"  {fault}: {reason}" for fault, reason in LEFT_OUT.items())
     console.print(
-        "\n" + "   ".join(f"[{'red' if n else 'green'}]{kind} {n}[/]" for kind, n in run.result.totals.items())
+        "\n[dim]Left out, because the system does not promise to survive it (docs/guarantees.md, What remains):[/]"
     )
-    left_out = (f"  {what}: {why}" for what, why in LEFT_OUT.items())
-    console.print("\n[dim]Left out, since nobody promises to survive it (docs/guarantees.md, What remains):[/]")
     console.print("[dim]" + "\n".join(left_out) + "[/]")
 
 
 def explain(world: World, run: Run) -> str:
-    """Everything that is known of what broke the promise: findings, the journey of one event, and where the logs are."""
-    lines = [f"{finding.kind}: {finding.what} {finding.event_id}" for finding in run.result.findings[:20]]
-    about = next((finding.event_id for finding in run.result.findings if finding.event_id), None)
+    """The first findings, the trace of one event, and where the logs are."""
+    lines = [f"{finding.kind}: {finding.what} {finding.event_id}" for finding in run.account.findings[:20]]
+    about = next((finding.event_id for finding in run.account.findings if finding.event_id), None)
     if about:
         try:
             lines += ["", str(journey(world.settings, about))]
         except FernError as error:
-            lines += ["", f"The journey of {about} cannot be told: {error.message}"]
+            lines += ["", f"There is no trace of {about}: {error.message}"]
     kept = tempfile.mkdtemp(prefix="fern-chaos-")
     shutil.copytree(world.settings.logs, kept, dirs_exist_ok=True)
     return "\n".join((*lines, "", f"logs: {kept}"))
@@ -215,31 +213,31 @@ def explain(world: World, run: Run) -> str:
 
 @click.command()
 @click.option(
-    "--seconds", type=click.FloatRange(5, 3600), default=120, show_default=True, help="How long things break."
+    "--seconds", type=click.FloatRange(5, 3600), default=120, show_default=True, help="How long faults are injected."
 )
-@click.option("--seed", type=click.IntRange(0), help="Repeats a schedule; without it one is drawn and printed.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--seed", type=click.IntRange(0), help="Repeat a schedule. Without it, a seed is drawn and printed.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(seconds: float, seed: int | None, as_json: bool) -> None:
-    """Break everything under load, from a seed, and account for every message.
+    """Inject faults under load, from a seed, and account for every message.
 
     Exit code 20 if anything was lost, duplicated, out of order or unexplained.
     """
     configure("chaos", "CRITICAL")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: leave nothing running
-    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # what we start shares nothing with us; gRPC would say so on stderr
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # like Ctrl-C, so that every process is stopped
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # gRPC would warn on stderr about each process that we start
     run = Run(random.randrange(10_000) if seed is None else seed, seconds)
-    why = ""
-    with shown(run), a_private_world() as (world, server):
-        asyncio.run(break_everything(world, server, run))
-        if any(run.result.totals.values()):
-            why = explain(world, run)
+    details = ""
+    with shown(run), replicated_world() as (world, server):
+        asyncio.run(inject_faults_under_load(world, server, run))
+        if any(run.account.totals.values()):
+            details = explain(world, run)
     if as_json:
         click.echo(json.dumps(run.to_json(), indent=2))
     else:
         show_account(run)
-    if why:
-        found = ", ".join(f"{count} {kind}" for kind, count in run.result.totals.items() if count)
-        raise NotClean(f"with seed {run.seed} the promise is broken: {found}.", command=run.command, details=why)
+    if details:
+        found = ", ".join(f"{count} {kind}" for kind, count in run.account.totals.items() if count)
+        raise NotClean(f"seed {run.seed} broke a guarantee: {found}.", command=run.command, details=details)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,15 @@
-"""Carries a schedule out: kills, freezes, restarts, cuts, and switches faults on, and mends each when its time is over.
+"""The fault injector: starts each fault of a schedule, and ends it when its time is over.
 
-On a slow machine things break later than scheduled, and what would come too late is left out: a process is given time to come
-back before the next one is killed, since a system that is down altogether has nothing to lose.
+On a slow machine faults start later than scheduled, and those that would start after the end are skipped: a killed process is
+given time to become healthy before the next one is killed, because a system that is down altogether can lose nothing.
 
-It also does what a supervisor would: a process that ends by itself is started again; and remembered, because none should.
+It also supervises: a process that ends by itself is started again, and reported, because none should.
 """
 
 import asyncio
-import os
-import subprocess
-import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,39 +17,35 @@ from pathlib import Path
 import httpx
 from uuid_utils.compat import uuid7
 
-from e2e.experiments.chaos.schedule import LEASE, QUARANTINE, TIMEOUT, Action, Kind
-from e2e.support.world import World, a_world
+from e2e.experiments.chaos.schedule import LEASE, QUARANTINE, TIMEOUT, Action, FaultKind
+from e2e.support.api import async_client
+from e2e.support.databases import migrated_server, service_urls
+from e2e.support.world import World, running_world
 from fern.client import APIS
-from fern.runtime.postgres import TemporaryServer, ensure_service_databases, temporary_server
-from fern.settings import PROJECT_ID, PROJECT_ROOT, SERVICES
+from fern.runtime.postgres import TemporaryServer
+from fern.settings import PROJECT_ID
 from messaging.bus import Outgoing
 from messaging.database import connect_raw, is_transient
 from messaging.envelope import attributes
 from messaging.errors import BusUnavailable
 from messaging.pubsub import PubSub
 
-LOOK_SECONDS = 0.2
-BACK_WITHIN = 30.0  # seconds for a process to start, before the storm goes on without it
-MENDED_WITHIN = 180.0  # seconds for the bus or the sandbox to answer, before the run is given up
-BROKEN: dict[Kind, str] = {
-    "kill": "dead",
-    "freeze": "frozen",
-    "database": "restart of the database",
-    "cut": "cut off",
-    "poison": "poisoned",
-}
-DONE: dict[Kind, str] = {
-    "kill": "kills",
-    "freeze": "freezes",
-    "database": "restarts of the database",
-    "cut": "cuts of connections",
-    "bus": "faults of the bus",
-    "sms": "faults of the provider",
-    "poison": "poison messages",
+POLL_SECONDS = 0.2
+HEALTHY_WITHIN = 30.0  # seconds for a killed process, before the next one is killed
+ANSWERS_WITHIN = 180.0  # seconds for the bus or the sandbox, before the run fails
+# Of each kind: what is wrong with the target meanwhile, and what such faults are called in the account.
+LABELS: dict[FaultKind, tuple[str, str]] = {
+    "kill": ("dead", "kills"),
+    "freeze": ("frozen", "freezes"),
+    "database": ("restart of the database", "restarts of the database"),
+    "cut": ("cut off", "cuts of connections"),
+    "bus": ("(bus)", "faults of the bus"),
+    "sms": ("(sms)", "faults of the provider"),
+    "poison": ("poisoned", "poison messages"),
 }
 
-TWICE = ("labour-api", "labour-relay", "notification-consumer", "notification-dispatcher")
-TIMES = {
+REPLICATED = ("labour-api", "labour-relay", "notification-consumer", "notification-dispatcher")
+ENVIRONMENT = {
     "SMS_LEASE_SECONDS": str(LEASE),
     "SMS_TIMEOUT_SECONDS": str(TIMEOUT),
     "SMS_QUARANTINE_SECONDS": str(QUARANTINE),
@@ -65,69 +58,62 @@ _CUT = """
 
 
 @contextmanager
-def a_private_world() -> Iterator[tuple[World, TemporaryServer]]:
-    """Two of what there may be several of, and a PostgreSQL of its own. Nothing of it stays."""
-    with tempfile.TemporaryDirectory(prefix="fern-world-") as directory, temporary_server(Path(directory)) as server:
-        asyncio.run(ensure_service_databases(server.dsn()))
-        urls = {service: server.url(service, service) for service in SERVICES}
-        environment = {**os.environ, "FERN_MODE": "local"} | {
-            f"{name.upper()}_DATABASE_URL": urls[name] for name in urls
-        }
-        for service in urls:
-            migrate = [sys.executable, "-m", "alembic", "-c", f"services/{service}/alembic.ini", "upgrade", "head"]
-            subprocess.run(migrate, cwd=PROJECT_ROOT, env=environment, check=True, timeout=120)
-        with a_world(Path(directory) / "home", urls, twice=TWICE, changed=TIMES) as world:
+def replicated_world() -> Iterator[tuple[World, TemporaryServer]]:
+    """A world with two replicas of the main processes, on a PostgreSQL of its own. Everything is deleted afterwards."""
+    with tempfile.TemporaryDirectory(prefix="fern-world-") as directory, migrated_server(Path(directory)) as server:
+        home, urls = Path(directory) / "home", service_urls(server)
+        with running_world(home, urls, twice=REPLICATED, environment=ENVIRONMENT) as world:
             yield world, server
 
 
-class Storm:
-    """`broken` is kept up to date with what does not work right now; `did` is how often each kind of thing was really done."""
+class FaultInjector:
+    """`active` always holds the faults of this moment.
 
-    def __init__(self, world: World, server: TemporaryServer, actions: Sequence[Action], broken: set[str]) -> None:
-        self._world, self._server, self._actions, self._broken = world, server, actions, broken
+    After `run`: `injected` counts the faults that took effect, `died` names the processes that ended by themselves, and `poison`
+    has the ids of the invalid messages that were published.
+    """
+
+    def __init__(self, world: World, server: TemporaryServer, actions: Sequence[Action], active: set[str]) -> None:
+        self._world, self._server, self._actions, self._active = world, server, actions, active
         self._killed: set[str] = set()
-        self._http = httpx.AsyncClient(timeout=1.0, trust_env=False)
-        self.did = Counter[str]()
+        self._http = async_client("", timeout=1.0)
+        self._inject: dict[FaultKind, Callable[[Action], Awaitable[bool]]] = {
+            "kill": self._kill,
+            "freeze": self._freeze,
+            "database": self._restart_database,
+            "cut": self._cut_connections,
+            "bus": self._switch_fault,
+            "sms": self._switch_fault,
+            "poison": self._publish_poison,
+        }
+        self.injected = Counter[str]()
         self.died: list[str] = []
         self.poison: set[str] = set()
 
-    async def rage(self, seconds: float) -> None:
-        """For as long as that, and until all is mended."""
+    async def run(self, seconds: float) -> None:
+        """Inject faults for this long. Returns when all of them have ended."""
         began = _now()
-        async with asyncio.TaskGroup() as lanes:
-            lanes.create_task(asyncio.sleep(seconds))
+        async with asyncio.TaskGroup() as kinds:
+            kinds.create_task(asyncio.sleep(seconds))
             for kind in {action.kind for action in self._actions}:
-                lane = [action for action in self._actions if action.kind == kind]
-                lanes.create_task(self._run(lane, began, began + seconds))
+                actions = [action for action in self._actions if action.kind == kind]
+                kinds.create_task(self._run_in_turn(actions, began, began + seconds))
         await self._http.aclose()
 
-    async def _run(self, lane: Sequence[Action], began: float, end: float) -> None:
-        for action in lane:
+    async def _run_in_turn(self, actions: Sequence[Action], began: float, end: float) -> None:
+        for action in actions:
             await asyncio.sleep(began + action.at - _now())
             if _now() > end:
                 return
-            what = f"{action.target} {BROKEN.get(action.kind, f'({action.kind})')}"
-            self._broken.add(what)
+            state, name = LABELS[action.kind]
+            label = f"{action.target} {state}"
+            self._active.add(label)
             try:
-                self.did[DONE[action.kind]] += await self._do(action)
+                self.injected[name] += await self._inject[action.kind](action)
             finally:
-                self._broken.discard(what)
+                self._active.discard(label)
 
-    async def _do(self, action: Action) -> bool:
-        """Returns when it is mended; False if there was nothing to break."""
-        match action.kind:
-            case "kill":
-                return await self._kill(action)
-            case "freeze":
-                return await self._freeze(action)
-            case "database":
-                return await self._restart_database(action)
-            case "cut":
-                return await self._cut(action)
-            case "bus" | "sms":
-                return await self._break(action)
-            case "poison":
-                return await self._poison(action)
+    # Each returns when its fault has ended: True if it took effect.
 
     async def _kill(self, action: Action) -> bool:
         self._killed.add(action.target)
@@ -135,9 +121,9 @@ class Storm:
         await asyncio.sleep(action.seconds)
         self._world.spawn(action.target)
         self._killed.discard(action.target)
-        back_by = _now() + BACK_WITHIN
-        while not await asyncio.to_thread(self._world.is_healthy, action.target) and _now() < back_by:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_SECONDS)
+        deadline = _now() + HEALTHY_WITHIN
+        while not await asyncio.to_thread(self._world.is_healthy, action.target) and _now() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_SECONDS)
         return True
 
     async def _freeze(self, action: Action) -> bool:
@@ -145,7 +131,7 @@ class Storm:
             return False
         self._world.freeze(action.target)
         await asyncio.sleep(action.seconds)
-        self._world.thaw(action.target)  # or whoever took its place, which does no harm
+        self._world.resume(action.target)  # if it was killed meanwhile, the signal does not harm its successor
         return True
 
     async def _restart_database(self, action: Action) -> bool:
@@ -154,33 +140,41 @@ class Storm:
         await asyncio.to_thread(self._server.start)
         return True
 
-    async def _cut(self, action: Action) -> bool:
+    async def _cut_connections(self, action: Action) -> bool:
         try:
             connection = await connect_raw(self._server.dsn(), process="chaos")
             try:
-                return bool(await connection.fetchval(_CUT, action.target, action.how["share"]))
+                return bool(await connection.fetchval(_CUT, action.target, action.options["share"]))
             finally:
                 connection.terminate()
         except Exception as error:
             if not is_transient(error):
                 raise
-            return False  # it is being restarted, which cuts them all
+            return False  # the database is being restarted, which cuts every connection
 
-    async def _break(self, action: Action) -> bool:
-        """Whoever is to have the fault may be dead or frozen: then it gets it late, or not at all. It is always cleared."""
+    async def _switch_fault(self, action: Action) -> bool:
+        """Switch on a fault of the bus or the sandbox. While that process is dead or frozen, try again until the time is over."""
         end = _now() + action.seconds
         url = f"{self._world.settings.url(APIS[action.kind])}/faults/{action.target}"
         switched_on = False
         while not switched_on and _now() < end:
-            switched_on = await self._call("PUT", url, action.how)
+            switched_on = await self._call("PUT", url, action.options)
         await asyncio.sleep(end - _now())
-        async with asyncio.timeout(MENDED_WITHIN):
+        async with asyncio.timeout(ANSWERS_WITHIN):
             while not await self._call("DELETE", url):
                 pass
         return switched_on
 
-    async def _poison(self, action: Action) -> bool:
-        """A message that has the shape of an event, and nothing of what such an event must say."""
+    async def _call(self, method: str, url: str, body: dict[str, object] | None = None) -> bool:
+        try:
+            (await self._http.request(method, url, json=body)).raise_for_status()
+        except httpx.TransportError:
+            await asyncio.sleep(POLL_SECONDS)
+            return False
+        return True
+
+    async def _publish_poison(self, action: Action) -> bool:
+        """Publish a message with the attributes of an event and none of its data."""
         event_id, now = uuid7(), datetime.now(UTC)
         about = attributes(
             id=event_id, source="chaos", type=action.target, version=1, subject="nobody", time=now, traceparent=""
@@ -188,36 +182,28 @@ class Storm:
         self.poison.add(str(event_id))
         bus = PubSub(PROJECT_ID, timeout=2.0)
         try:
-            async with asyncio.timeout(MENDED_WITHIN):
+            async with asyncio.timeout(ANSWERS_WITHIN):
                 while not await _publish(bus, action.target, Outgoing(b"{}", {**about, "ce-sequence": "0"})):
                     pass
         finally:
             await bus.close()
         return True
 
-    async def _call(self, method: str, url: str, body: dict[str, object] | None = None) -> bool:
-        try:
-            (await self._http.request(method, url, json=body)).raise_for_status()
-        except httpx.TransportError:
-            await asyncio.sleep(LOOK_SECONDS)
-            return False
-        return True
-
     async def supervise(self) -> None:
-        """Until it is cancelled."""
+        """Restart processes that end by themselves, until cancelled."""
         while True:
-            for name in self._world.running:
+            for name in self._world.started:
                 if self._world.is_dead(name) and name not in self._killed:
                     self.died.append(name)
                     self._world.spawn(name)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 async def _publish(bus: PubSub, topic: str, message: Outgoing) -> bool:
     try:
         await bus.publish(topic, [message])
     except BusUnavailable:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
         return False
     return True
 

@@ -26,12 +26,12 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import text
 
-from conftest import fresh_database
 from contracts.events import LabourCompleted, SubscriberAdded
 from e2e.experiments.museum.exhibits import EXHIBITS, PROMISES, Exhibit
 from e2e.experiments.museum.stage import Finding, Stage
-from e2e.support.events import TOPICS
-from e2e.support.tools import apply_topology
+from e2e.support.bus import apply_topology
+from e2e.support.databases import fresh_database
+from e2e.support.sample_events import TOPICS
 from fern.errors import FernError
 from fern.output import Progress, make_console
 from fern.runtime.jobs import migrate

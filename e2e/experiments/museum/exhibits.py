@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from contracts.events import Event
 from e2e.experiments.museum import checks
 from e2e.experiments.museum.stage import Finding, Stage
-from e2e.support.events import Happened
+from e2e.support.sample_events import Happened
 from messaging import claims
 from messaging.bus import Message, Publisher
 from messaging.claims import lock_key

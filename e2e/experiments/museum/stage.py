@@ -16,7 +16,7 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from e2e.support.events import Happened, emit
+from e2e.support.sample_events import Happened, emit
 from messaging import claims
 from messaging.bus import Message, Outgoing, Publisher
 from messaging.consumer import AFTER_CLAIM, Consumer, Received, Verdict

@@ -1,151 +1,243 @@
-"""Three ways to send a text for an event, each as small as it can be, on the same client and the same database.
+"""Six designs that tell a person that a labour is complete, from naive to ours, built from the same parts: the Labour aggregate,
+two real databases, the bus, and the client of the SMS provider.
 
-InsideTheClaim   claim the event, send, commit: as if the text were a row of the database
-RecordThenSend   claim the event, commit, then send: never twice, but who knows whether once
-LedgerAndAsking  ours: `notification.dispatcher` and `notification.reconcile`, unchanged
+A design says what happens to a request (`complete`), what happens to a delivery (`handle`), and what runs in the background
+(`processes`). No design contains a fault: faults happen in the parts (see `faults`).
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import ClassVar
+from uuid import UUID
 
+import msgspec
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
-from e2e.experiments.quest.misfortune import LEASE, QUARANTINE, TIMEOUT, Crash, Misfortune, Wire
+from contracts.events import LabourCompleted
+from contracts.registry import decode
+from labour.application.access import CommandContext
+from labour.application.command_runner import CommandRunner
+from labour.application.commands import complete_labour
+from labour.domain.labour import Labour
+from messaging import claims, trace
+from messaging.aggregate import Recorded
+from messaging.bus import Message, Outgoing
+from messaging.claims import Claim
+from messaging.consumer import Verdict
+from messaging.envelope import attributes, open_envelope
+from messaging.pubsub import PubSub
+from messaging.relay import Relay
 from messaging.unit_of_work import UnitOfWork
-from notification.delivery import dispatcher, ledger
+from notification.consumer import NAME, create_consumer
 from notification.delivery.dispatcher import Dispatcher
 from notification.delivery.reconciler import Reconciler
-from notification.delivery.twilio import Accepted
-from notification.domain.notification import Notification
+from notification.delivery.twilio import Accepted, Twilio
+from notification.domain import wording
+from servicekit.idempotency import Answer, Key
 
-CALLBACK = "http://127.0.0.1:9/"  # nobody listens: asking alone must do
-ACK_DEADLINE = 0.3  # seconds until the bus delivers an event a second time
+TIMEOUT, LEASE, QUARANTINE = 2.0, 3.0, 1.0  # seconds, of our design; short, so that unknown outcomes are resolved soon
+CALLBACK = "http://127.0.0.1:9/"  # nothing listens there: without callbacks, our design has to ask the provider
 
-CREATE_CLAIMS = "CREATE TABLE IF NOT EXISTS claimed (design text, event_id uuid, PRIMARY KEY (design, event_id))"
-_CLAIM = text("INSERT INTO claimed VALUES (:design, :event_id) ON CONFLICT DO NOTHING")
-_UNSETTLED = text("SELECT count(*) FROM notification WHERE state IN ('PENDING', 'SENDING', 'IN_DOUBT')")
+_PHONES = text("SELECT phone FROM roster_member WHERE labour_id = :labour_id")
 
-
-class Design(Protocol):
-    name: str
-    timeout: float
-
-    def __init__(self, engine: AsyncEngine, wire: Wire, misfortune: Misfortune) -> None: ...
-
-    async def tell(self, everyone: Sequence[Notification]) -> None:
-        """Returns when the design regards everything as done."""
-
-
-class _Consumer:
-    """The frame of the first two: a bus delivers each event until it is acknowledged, and then once more."""
-
-    name: str
-    timeout = 5.0  # of a call, in seconds
-
-    def __init__(self, engine: AsyncEngine, wire: Wire, misfortune: Misfortune) -> None:
-        self.engine, self.wire, self.misfortune = engine, wire, misfortune
-
-    async def tell(self, everyone: Sequence[Notification]) -> None:
-        await asyncio.gather(*(self._deliver(one) for one in everyone))
-
-    async def _deliver(self, one: Notification) -> None:
-        first = asyncio.create_task(self._until_acknowledged(one))
-        await asyncio.wait([first], timeout=ACK_DEADLINE)
-        await asyncio.gather(
-            first, self._until_acknowledged(one)
-        )  # a bus that promises at least once may do that any time
-
-    async def _until_acknowledged(self, one: Notification) -> None:
-        while not await self._acknowledges(one):
-            pass
-
-    async def _acknowledges(self, one: Notification) -> bool:
-        try:
-            await self.handle(one)
-        except (Crash, NotAccepted):
-            return False
-        return True
-
-    async def handle(self, one: Notification) -> None:
-        raise NotImplementedError
-
-    async def claim(self, connection: AsyncConnection, one: Notification) -> bool:
-        claimed = await connection.execute(_CLAIM, {"design": self.name, "event_id": one.event_id})
-        return claimed.rowcount == 1
+Process = Callable[[asyncio.Event], Awaitable[None]]  # runs until the event is set; after a crash it is started again
 
 
 class NotAccepted(Exception):
-    """The call did not end well; whether a text went out is another question."""
+    """The provider did not confirm the text. Whether it sent it is unknown."""
 
 
-class InsideTheClaim(_Consumer):
-    name = "send in the claim"
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What every design is built from. `dispatcher` creates the dispatcher of our design."""
 
-    async def handle(self, one: Notification) -> None:
-        async with self.engine.begin() as connection:
-            if not await self.claim(connection, one):
-                return
-            await self.misfortune.may_pause()
-            if not isinstance(await self.wire.send(to=one.phone, body=one.body, status_callback=CALLBACK), Accepted):
-                raise NotAccepted  # rolls the claim back: the event comes again, and so does the call
-            await self.misfortune.may_crash_before_commit()
+    labour: AsyncEngine
+    notification: AsyncEngine
+    bus: PubSub
+    sms: Twilio
+    dispatcher: Callable[..., Dispatcher]
+
+    def labour_work(self) -> UnitOfWork:
+        return UnitOfWork(self.labour, source="labour", committed=lambda: None)
+
+    def notification_work(self) -> UnitOfWork:
+        return UnitOfWork(self.notification, source="notification", committed=lambda: None)
+
+    async def publish(self, events: Sequence[Recorded]) -> None:
+        for happened in events:
+            context = attributes(
+                id=happened.id,
+                source="labour",
+                type=happened.event.type,
+                version=happened.event.version,
+                subject=happened.key,
+                time=happened.occurred_at,
+                traceparent=trace.current(),
+            )
+            await self.bus.publish(happened.event.type, [Outgoing(msgspec.json.encode(happened.event), context)])
+
+    async def send_texts(self, message: Message) -> None:
+        """Send one text to each person on the labour's list."""
+        event = decode("labour.completed", 1, message.data)
+        assert isinstance(event, LabourCompleted)
+        async with self.notification.connect() as connection:
+            phones = (await connection.execute(_PHONES, {"labour_id": event.labour_id})).scalars().all()
+        body = wording.write(event.type, mother_name=event.mother_name, notification_id=event_id(message))
+        for phone in phones:
+            if not isinstance(await self.sms.send(to=phone, body=body, status_callback=CALLBACK), Accepted):
+                raise NotAccepted
 
 
-class RecordThenSend(_Consumer):
+def mother_id(labour_id: UUID) -> str:
+    """Each labour has a mother of its own."""
+    return str(labour_id)
+
+
+def event_id(message: Message) -> UUID:
+    return open_envelope(message.attributes, message.data).id
+
+
+class DualWrite:
+    """*Commit, then publish.* The assumption: both calls nearly always succeed, and a failed request is simply repeated.
+
+    It fails between the two. If the publish fails, or the process dies before it, the labour is complete and no event says so;
+    repeating the request is refused, because the labour is complete. And each delivery sends a text, however often the bus
+    delivers.
+    """
+
+    name: ClassVar[str] = "dual write"
+    timeout: ClassVar[float] = 30.0  # seconds of a call to the provider
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+
+    async def complete(self, labour_id: UUID) -> None:
+        async with AsyncSession(self.parts.labour, expire_on_commit=False) as session:
+            labour = await session.get_one(Labour, labour_id)
+            labour.complete(datetime.now(UTC))
+            await session.commit()
+        await self.parts.publish(labour.collect())
+
+    async def handle(self, message: Message) -> Verdict:
+        await self.parts.send_texts(message)
+        return Verdict.ACK
+
+    def processes(self) -> Sequence[Process]:
+        return ()
+
+
+class PublishThenCommit(DualWrite):
+    """*Publish, then commit.* The assumption: if publishing fails, nothing has happened yet, so nothing can be lost.
+
+    It fails in the same place, in the opposite direction. If the commit fails, people are told of a birth that was never
+    recorded; and if the request is repeated with success, a second event, with another id, tells them again.
+    """
+
+    name = "publish, then commit"
+
+    async def complete(self, labour_id: UUID) -> None:
+        async with AsyncSession(self.parts.labour, expire_on_commit=False) as session:
+            labour = await session.get_one(Labour, labour_id)
+            labour.complete(datetime.now(UTC))
+            await self.parts.publish(labour.collect())
+            await session.commit()
+
+
+class NaiveConsumer(DualWrite):
+    """*Outbox: change and event in one transaction, published later by a relay.* The assumption: this solves it.
+
+    It solves half: no event is lost or invented. But the relay publishes again what it could not mark as published, the bus
+    delivers again what was not acknowledged, and each delivery sends a text.
+    """
+
+    name = "outbox, naive consumer"
+
+    async def complete(self, labour_id: UUID) -> None:
+        async with self.parts.labour_work() as uow:
+            await complete_labour(CommandContext(uow, mother_id(labour_id)), labour_id)
+
+    def processes(self) -> Sequence[Process]:
+        # One event at a time, so that a crash of the relay hits only the labour that it was drawn for.
+        return (Relay(self.parts.labour, self.parts.bus, batch_size=1, poll_interval=0.05).run,)
+
+
+class SendInTheClaim(NaiveConsumer):
+    """*Claim the event, send the text, commit.* The assumption: claim and effect are one transaction, so the effect is once.
+
+    That holds for effects in the database, and a text is not in the database. If the transaction is rolled back after the call,
+    or the call's answer is lost, the claim is gone, the text is not, and the next delivery sends another.
+    """
+
+    name = "claims, send inside"
+
+    async def handle(self, message: Message) -> Verdict:
+        event = event_id(message)
+        async with self.parts.notification_work() as uow:
+            claim = (await claims.claim(uow.session, NAME, [event]))[event]
+            if claim is Claim.GRANTED:
+                await self.parts.send_texts(message)
+                await claims.complete(uow.session, NAME, [event])
+        return Verdict.NACK if claim is Claim.HELD_ELSEWHERE else Verdict.ACK
+
+
+class RecordBeforeSend(NaiveConsumer):
+    """*Claim the event, commit, then send.* The assumption: no text is better than two, and it will hardly ever be none.
+
+    The record says that the text was sent, and nothing checks it. A crash or a lost request between the commit and the provider
+    is never noticed, so the text is never sent.
+    """
+
     name = "record, then send"
 
-    async def handle(self, one: Notification) -> None:
-        async with self.engine.begin() as connection:
-            if not await self.claim(connection, one):
-                return
-        await self.misfortune.may_pause()
-        await self.wire.send(
-            to=one.phone, body=one.body, status_callback=CALLBACK
-        )  # however it ends, it was the only try
+    async def handle(self, message: Message) -> Verdict:
+        event = event_id(message)
+        async with self.parts.notification_work() as uow:
+            claim = (await claims.claim(uow.session, NAME, [event]))[event]
+            if claim is Claim.GRANTED:
+                await claims.complete(uow.session, NAME, [event])
+        if claim is Claim.GRANTED:
+            await self.parts.send_texts(message)
+        return Verdict.NACK if claim is Claim.HELD_ELSEWHERE else Verdict.ACK
 
 
-class LedgerAndAsking:
-    name = "ledger and asking"
+class Ours(NaiveConsumer):
+    """*Outbox; claim and ledger row in one transaction; a dispatcher that records each call before it makes it, and a reconciler
+    that asks the provider when the outcome of a call is unknown.* The services' own code, unchanged. A repeated request of the
+    client is recognised by its idempotency key.
+    """
+
+    name = "ours"
     timeout = TIMEOUT
 
-    def __init__(self, engine: AsyncEngine, wire: Wire, misfortune: Misfortune) -> None:
-        self.engine, self.misfortune = engine, misfortune
-        call_within = (LEASE - TIMEOUT) / 2 if misfortune.guarded else 3600.0
-        self.dispatcher = Dispatcher(
-            self._unit_of_work,
-            wire,
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        work = parts.notification_work
+        self.dispatcher = parts.dispatcher(
+            work,
+            parts.sms,
             callback_url=CALLBACK,
             lease_seconds=LEASE,
-            call_within=call_within,
-            poll_interval=0.05,
+            call_within=(LEASE - TIMEOUT) / 2,
+            poll_interval=0.2,
         )
-        self.reconciler = Reconciler(
-            self._unit_of_work, wire, policies={}, quarantine=QUARANTINE, ask_interval=QUARANTINE / 10
-        )
+        self.reconciler = Reconciler(work, parts.sms, policies={}, quarantine=QUARANTINE, ask_interval=QUARANTINE / 10)
+        self.consumer = create_consumer(work, parts.bus, wake_dispatcher=self.dispatcher.wake)
 
-    def _unit_of_work(self) -> UnitOfWork:
-        return UnitOfWork(self.engine, source="notification", committed=lambda: None)
+    async def complete(self, labour_id: UUID) -> None:
+        caller = mother_id(labour_id)
+        key = Key(caller, key="complete", request=b"PUT complete")
+        runner = CommandRunner(self.parts.labour_work, caller, key)
+        await runner.run(lambda context: complete_labour(context, labour_id), lambda labour: Answer(200, {}, b""))
 
-    async def tell(self, everyone: Sequence[Notification]) -> None:
-        dispatcher.AFTER_TAKE.arm(self.misfortune.may_pause)
-        dispatcher.AFTER_RECORD.arm(self.misfortune.may_crash_before_commit)
-        async with self._unit_of_work() as uow:
-            await ledger.insert_pending(uow.session, everyone)
-        stop = asyncio.Event()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.dispatcher.run(stop))
-            tasks.create_task(self.reconciler.run(stop))
-            while await self._unsettled():  # noqa: ASYNC110  (only the database knows)
-                await asyncio.sleep(0.02)
-            stop.set()  # the dispatcher ends when its last call has: also one that was paused
-        dispatcher.AFTER_TAKE.disarm()
-        dispatcher.AFTER_RECORD.disarm()
+    async def handle(self, message: Message) -> Verdict:
+        return (await self.consumer.handle([message]))[0]
 
-    async def _unsettled(self) -> bool:
-        async with self.engine.connect() as connection:
-            return bool(await connection.scalar(_UNSETTLED))
+    def processes(self) -> Sequence[Process]:
+        return (*super().processes(), self.dispatcher.run, self.reconciler.run)
 
 
-DESIGNS: tuple[type[Design], ...] = (InsideTheClaim, RecordThenSend, LedgerAndAsking)
+Design = DualWrite  # the base class of all designs
+DESIGNS = (DualWrite, PublishThenCommit, NaiveConsumer, SendInTheClaim, RecordBeforeSend, Ours)

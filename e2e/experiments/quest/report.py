@@ -1,7 +1,7 @@
-"""What the race showed: a table and a chart, in the terminal and in the documentation.
+"""The report of `fern quest`: tables and a chart, for the terminal and for the documentation.
 
-In the chart every fate has a pattern of its own and its number, so nothing depends on telling colours apart; the SVG follows the
-reader's light or dark mode, and says everything once more in words.
+In the chart every outcome has its own pattern and its number, so that colour is never the only difference. The SVG follows the
+reader's light or dark mode, and has a description in words.
 """
 
 from collections import Counter
@@ -14,68 +14,70 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from e2e.experiments.quest.pipelines import Ours
-from e2e.experiments.quest.race import Fate
-from e2e.experiments.quest.schedule import MISFORTUNES, RATE, draw
+from e2e.experiments.quest.designs import Ours
+from e2e.experiments.quest.environment import Faults, Outcome
+from e2e.experiments.quest.faults import FAULTS, RATE, draw
 
 NOTHING = "nothing"
 MEANINGS = {
-    Fate.ONCE: "told once",
-    Fate.NONE: "nothing happened, nobody told",
-    Fate.LOST: "lost: it happened, nobody told",
-    Fate.DUPLICATED: "duplicated: told more than once",
-    Fate.PHANTOM: "phantom: told of what never happened",
+    Outcome.ONCE: "completed, one text",
+    Outcome.NONE: "not completed, no text",
+    Outcome.LOST: "lost: completed, no text",
+    Outcome.DUPLICATED: "duplicated: more than one text",
+    Outcome.PHANTOM: "phantom: not completed, a text",
 }
-RIGHT = (Fate.ONCE, Fate.NONE)
+RIGHT = (Outcome.ONCE, Outcome.NONE)
 
 
-def schedule(seed: int, labours: int, rates: Mapping[str, float]) -> list[frozenset[str]]:
-    """One labour that meets nothing, one for each misfortune that meets no other; then those whose misfortunes are drawn."""
-    alone = [frozenset[str](), *(frozenset({name}) for name in MISFORTUNES)]
+def schedule(seed: int, labours: int, rates: Mapping[str, float]) -> list[Faults]:
+    """One labour without a fault, one for each fault alone; then those whose faults are drawn."""
+    alone = [Faults(), *(Faults({name}) for name in FAULTS)]
     return alone + [draw(seed, number, rates) for number in range(labours)]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """`hits` and `counts` are of the labours whose misfortunes were drawn; `alone` are the fates of the others."""
+class QuestReport:
+    """`hits` and `counts` are of the labours whose faults were drawn; `alone` has the outcomes of the others."""
 
     seed: int
     labours: int
     rates: dict[str, float]
     hits: dict[str, int]
-    counts: dict[str, dict[Fate, int]]
-    alone: dict[str, dict[str, Fate]]
+    counts: dict[str, dict[Outcome, int]]
+    alone: dict[str, dict[str, Outcome]]
 
     @classmethod
-    def of(cls, seed: int, rates: Mapping[str, float], labours: int, fates: Mapping[str, Sequence[Fate]]) -> "Report":
-        names = [NOTHING, *MISFORTUNES]
+    def of(
+        cls, seed: int, rates: Mapping[str, float], labours: int, outcomes: Mapping[str, Sequence[Outcome]]
+    ) -> "QuestReport":
+        names = [NOTHING, *FAULTS]
         hits = Counter(name for met in schedule(seed, labours, rates)[len(names) :] for name in met)
-        drawn = {design: Counter(all_[len(names) :]) for design, all_ in fates.items()}
+        drawn = {design: Counter(all_[len(names) :]) for design, all_ in outcomes.items()}
         return cls(
             seed,
             labours,
-            rates={name: rates.get(name, RATE) for name in MISFORTUNES},
-            hits={name: hits[name] for name in MISFORTUNES},
-            counts={design: {fate: counter[fate] for fate in MEANINGS} for design, counter in drawn.items()},
-            alone={design: dict(zip(names, all_, strict=False)) for design, all_ in fates.items()},
+            rates={name: rates.get(name, RATE) for name in FAULTS},
+            hits={name: hits[name] for name in FAULTS},
+            counts={design: {outcome: counter[outcome] for outcome in MEANINGS} for design, counter in drawn.items()},
+            alone={design: dict(zip(names, all_, strict=False)) for design, all_ in outcomes.items()},
         )
 
     @property
-    def broken(self) -> list[Fate]:
-        """What became of somebody in our design, and never may."""
+    def broken(self) -> list[Outcome]:
+        """The outcomes in our design that must never occur."""
         alone, counts = self.alone[Ours.name].values(), self.counts[Ours.name]
-        return [fate for fate in MEANINGS if fate not in RIGHT and (fate in alone or counts[fate])]
+        return [outcome for outcome in MEANINGS if outcome not in RIGHT and (outcome in alone or counts[outcome])]
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in (*self.__slots__, "broken")}
 
 
-def _segments(counts: Mapping[Fate, int], width: int) -> Iterator[tuple[Fate, int, int, int]]:
-    """Each fate that occurs, its number, and where its part of the bar begins and ends."""
+def _segments(counts: Mapping[Outcome, int], width: int) -> Iterator[tuple[Outcome, int, int, int]]:
+    """Each outcome that occurs, its number, and where its part of the bar begins and ends."""
     total, before = sum(counts.values()), 0
-    for fate, number in counts.items():
+    for outcome, number in counts.items():
         if number:
-            yield fate, number, round(before * width / total), round((before + number) * width / total)
+            yield outcome, number, round(before * width / total), round((before + number) * width / total)
             before += number
 
 
@@ -83,31 +85,33 @@ def _segments(counts: Mapping[Fate, int], width: int) -> Iterator[tuple[Fate, in
 
 _CELLS = 50
 _INK = {
-    Fate.ONCE: ("█", "green"),
-    Fate.NONE: ("·", "dim"),
-    Fate.LOST: ("x", "red"),
-    Fate.DUPLICATED: ("▒", "yellow"),
-    Fate.PHANTOM: ("◆", "magenta"),
+    Outcome.ONCE: ("█", "green"),
+    Outcome.NONE: ("·", "dim"),
+    Outcome.LOST: ("x", "red"),
+    Outcome.DUPLICATED: ("▒", "yellow"),
+    Outcome.PHANTOM: ("◆", "magenta"),
 }
 
 
-def shown(report: Report) -> Group:
+def shown(report: QuestReport) -> Group:
     bars = Table(box=None, pad_edge=False, show_header=False)
     for number, (name, counts) in enumerate(report.counts.items(), 1):
         bar, words = Text(), Text()
-        for fate, count, start, end in _segments(counts, _CELLS):
-            mark, style = _INK[fate]
+        for outcome, count, start, end in _segments(counts, _CELLS):
+            mark, style = _INK[outcome]
             bar.append(mark * (end - start), style)
-            words.append(f"{count} {fate}  ", "" if fate in RIGHT else style)
+            words.append(f"{count} {outcome}  ", "" if outcome in RIGHT else style)
         bars.add_row(f"{number} {name}", bar)
         bars.add_row("", words)
-    legend = [Text.assemble((mark * 3, style), f" {MEANINGS[fate]}") for fate, (mark, style) in _INK.items()]
+    legend = [Text.assemble((mark * 3, style), f" {MEANINGS[outcome]}") for outcome, (mark, style) in _INK.items()]
     columns = ("alone", "hits", *map(str, range(1, 1 + len(report.alone))))
     alone = Table(*columns, box=None, padding=(0, 1, 0, 0))
-    for name in (NOTHING, *MISFORTUNES):
-        fates = [design[name] for design in report.alone.values()]
+    for name in (NOTHING, *FAULTS):
+        outcomes = [design[name] for design in report.alone.values()]
         alone.add_row(
-            name, str(report.hits.get(name, "")), *(Text(fate, "" if fate in RIGHT else "red") for fate in fates)
+            name,
+            str(report.hits.get(name, "")),
+            *(Text(outcome, "" if outcome in RIGHT else "red") for outcome in outcomes),
         )
     title = f"{report.labours} labours, one person each, seed {report.seed}"
     return Group("", title, "", bars, "", *legend, "", alone)
@@ -116,29 +120,29 @@ def shown(report: Report) -> Group:
 # In the documentation
 
 
-def section(report: Report) -> str:
-    """No dates and no times, so that a second run changes nothing."""
+def section(report: QuestReport) -> str:
+    """Without dates and times, so that a second run changes nothing."""
     names = list(report.counts)
     unusual = ", ".join(f"{name} {rate:g}" for name, rate in report.rates.items() if rate != RATE)
     rows = [
-        "![Our design told everybody once; every other one lost, doubled or invented texts.](images/quest.svg)",
+        "![With our design everyone got one text; every other design lost, duplicated or invented some.](images/quest.svg)",
         "",
-        f"{report.labours} labours with one person each, seed {report.seed}. Each misfortune hits a labour with a probability of",
-        f"{RATE:g}{', except ' + unusual if unusual else ''}, whatever else hits it.",
+        f"{report.labours} labours with one person each, seed {report.seed}. Each fault hits a labour with a probability of",
+        f"{RATE:g}{', except ' + unusual if unusual else ''}, independently of the others.",
         "",
         f"| design | {' | '.join(MEANINGS)} |",
         "|---|" + "--:|" * len(MEANINGS),
         *(f"| {name} | {' | '.join(map(str, counts.values()))} |" for name, counts in report.counts.items()),
         "",
-        "And this became of a labour that met one misfortune and no other; *hits* is how many of the labours above met it:",
+        "The outcome when a labour is hit by one fault only; *hits* counts the labours above that were hit by it:",
         "",
-        f"| misfortune | hits | {' | '.join(names)} |",
+        f"| fault | hits | {' | '.join(names)} |",
         "|---|--:|" + "---|" * len(names),
     ]
-    for misfortune in (NOTHING, *MISFORTUNES):
-        fates = (report.alone[name][misfortune] for name in names)
-        cells = (fate if fate in RIGHT else f"**{fate}**" for fate in fates)
-        rows.append(f"| {misfortune} | {report.hits.get(misfortune, '')} | {' | '.join(cells)} |")
+    for fault in (NOTHING, *FAULTS):
+        outcomes = (report.alone[name][fault] for name in names)
+        cells = (outcome if outcome in RIGHT else f"**{outcome}**" for outcome in outcomes)
+        rows.append(f"| {fault} | {report.hits.get(fault, '')} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
@@ -146,45 +150,47 @@ _LEFT, _WIDTH, _TOP, _STEP, _HEIGHT = 180, 560, 100, 40, 26
 _COLOURS = {  # in light and in dark mode
     "page": ("#ffffff", "#0d1117"),
     "ink": ("#1f2328", "#e6edf3"),
-    Fate.ONCE: ("#1a7f64", "#2f9e7f"),
-    Fate.NONE: ("#818b98", "#8b949e"),
-    Fate.LOST: ("#c0392b", "#ff7b72"),
-    Fate.DUPLICATED: ("#b26a00", "#e3a13a"),
-    Fate.PHANTOM: ("#7a3fb3", "#c297ff"),
+    Outcome.ONCE: ("#1a7f64", "#2f9e7f"),
+    Outcome.NONE: ("#818b98", "#8b949e"),
+    Outcome.LOST: ("#c0392b", "#ff7b72"),
+    Outcome.DUPLICATED: ("#b26a00", "#e3a13a"),
+    Outcome.PHANTOM: ("#7a3fb3", "#c297ff"),
 }
 _PATTERNS = {
-    Fate.ONCE: '<rect width="8" height="8" class="fill"/>',
-    Fate.NONE: '<circle cx="4" cy="4" r="1" class="fill"/>',
-    Fate.LOST: '<path d="M0 0 8 8M8 0 0 8" class="line"/>',
-    Fate.DUPLICATED: '<path d="M2 0V8M6 0V8" class="line"/>',
-    Fate.PHANTOM: '<path d="M4 0 8 4 4 8 0 4Z" class="fill"/>',
+    Outcome.ONCE: '<rect width="8" height="8" class="fill"/>',
+    Outcome.NONE: '<circle cx="4" cy="4" r="1" class="fill"/>',
+    Outcome.LOST: '<path d="M0 0 8 8M8 0 0 8" class="line"/>',
+    Outcome.DUPLICATED: '<path d="M2 0V8M6 0V8" class="line"/>',
+    Outcome.PHANTOM: '<path d="M4 0 8 4 4 8 0 4Z" class="fill"/>',
 }
 _LEGEND = {
-    Fate.ONCE: (80, 0),
-    Fate.NONE: (80, 1),
-    Fate.LOST: (410, 0),
-    Fate.DUPLICATED: (410, 1),
-    Fate.PHANTOM: (410, 2),
+    Outcome.ONCE: (80, 0),
+    Outcome.NONE: (80, 1),
+    Outcome.LOST: (410, 0),
+    Outcome.DUPLICATED: (410, 1),
+    Outcome.PHANTOM: (410, 2),
 }
 
 
-def svg(counts: Mapping[str, Mapping[Fate, int]]) -> str:
+def svg(counts: Mapping[str, Mapping[Outcome, int]]) -> str:
     """The same numbers give the same file, to the byte."""
     labours, height = sum(next(iter(counts.values())).values()), _TOP + _STEP * len(counts)
-    said = [f"{name}: " + ", ".join(f"{n} {fate}" for fate, n in fates.items() if n) for name, fates in counts.items()]
+    described = [f"{name}: {in_words(outcomes)}" for name, outcomes in counts.items()]
     patterns = "\n".join(
-        f'<pattern id="{fate}" class="{fate}" width="8" height="8" patternUnits="userSpaceOnUse">{shape}</pattern>'
-        for fate, shape in _PATTERNS.items()
+        f'<pattern id="{outcome}" class="{outcome}" width="8" height="8" patternUnits="userSpaceOnUse">{shape}</pattern>'
+        for outcome, shape in _PATTERNS.items()
     )
     legend = "\n".join(
-        _box(fate, x, 8 + 26 * y, 28, 16) + f'<text x="{x + 36}" y="{21 + 26 * y}">{MEANINGS[fate]}</text>'
-        for fate, (x, y) in _LEGEND.items()
+        _box(outcome, x, 8 + 26 * y, 28, 16) + f'<text x="{x + 36}" y="{21 + 26 * y}">{MEANINGS[outcome]}</text>'
+        for outcome, (x, y) in _LEGEND.items()
     )
-    rows = "\n".join(_row(name, fates, _TOP + _STEP * place) for place, (name, fates) in enumerate(counts.items()))
+    rows = "\n".join(
+        _row(name, outcomes, _TOP + _STEP * place) for place, (name, outcomes) in enumerate(counts.items())
+    )
     return f"""\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" role="img" aria-labelledby="title desc">
-<title id="title">What became of {labours} labours in each design, under the same misfortunes</title>
-<desc id="desc">{escape(". ".join(said))}.</desc>
+<title id="title">Outcomes of {labours} labours in each design, with the same faults</title>
+<desc id="desc">{escape(". ".join(described))}.</desc>
 <style>
 {_style()}
 </style>
@@ -197,18 +203,22 @@ def svg(counts: Mapping[str, Mapping[Fate, int]]) -> str:
 """
 
 
-def _row(name: str, fates: Mapping[Fate, int], y: int) -> str:
+def in_words(outcomes: Mapping[Outcome, int]) -> str:
+    return ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items() if number)
+
+
+def _row(name: str, outcomes: Mapping[Outcome, int], y: int) -> str:
     middle = y + _HEIGHT // 2 + 5
     parts = [f'<text x="{_LEFT - 10}" y="{middle}" text-anchor="end">{escape(name)}</text>']
-    for fate, number, start, end in _segments(fates, _WIDTH):
+    for outcome, number, start, end in _segments(outcomes, _WIDTH):
         centre = _LEFT + (start + end) / 2
-        parts.append(_box(fate, _LEFT + start, y, end - start, _HEIGHT))
+        parts.append(_box(outcome, _LEFT + start, y, end - start, _HEIGHT))
         parts.append(f'<text x="{centre:g}" y="{middle}" text-anchor="middle" class="number">{number}</text>')
     return "\n".join(parts)
 
 
-def _box(fate: Fate, x: int, y: int, width: int, height: int) -> str:
-    return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="url(#{fate})" class="{fate} edge"/>'
+def _box(outcome: Outcome, x: int, y: int, width: int, height: int) -> str:
+    return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="url(#{outcome})" class="{outcome} edge"/>'
 
 
 def _style() -> str:
@@ -217,7 +227,7 @@ def _style() -> str:
         [
             f"svg {{ {light} }}",
             f"@media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}",
-            *(f".{fate} {{ --own: var(--{fate}) }}" for fate in MEANINGS),
+            *(f".{outcome} {{ --own: var(--{outcome}) }}" for outcome in MEANINGS),
             ".fill { fill: var(--own) } .line { stroke: var(--own); stroke-width: 2 } .edge { stroke: var(--own) }",
             "text { font: 14px system-ui, sans-serif; fill: var(--ink) }",
             ".number { font-weight: 600; paint-order: stroke; stroke: var(--page); stroke-width: 4px }",

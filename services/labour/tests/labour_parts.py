@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
 from contracts.events import LabourPlanned
-from e2e.support.tools import served
-from fern.tokens import make_token
+from e2e.support.api import speaking_as
+from e2e.support.http_server import served
 from labour.app import build
 from labour.domain.contraction import Contraction
 from labour.domain.labour import Labour
@@ -54,10 +54,6 @@ async def fetch(engine: AsyncEngine, query: str) -> list[Any]:
 async def outbox_types(engine: AsyncEngine) -> list[str]:
     """Without `labour.planned`."""
     return [one for one in await fetch(engine, "SELECT topic FROM outbox ORDER BY position") if one != "labour.planned"]
-
-
-def speaking_as(name: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {make_token(name)}"}
 
 
 def assert_problem(answer: httpx.Response, status: int, name: str) -> dict[str, Any]:

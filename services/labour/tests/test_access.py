@@ -15,9 +15,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from httpx import AsyncClient
 
+from e2e.support.api import speaking_as
 from labour.settings import Settings
 from messaging.errors import SettingsError
-from tests.labour_parts import api_process, assert_problem, plan, speaking_as
+from tests.labour_parts import api_process, assert_problem, plan
 
 ALAN = {"name": "Alan", "phone": "+12025550199"}
 

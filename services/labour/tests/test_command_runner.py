@@ -8,8 +8,9 @@ import pytest
 from httpx import AsyncClient
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from e2e.support.api import speaking_as
 from messaging.unit_of_work import AFTER_COMMIT
-from tests.labour_parts import GRACE, assert_problem, execute, fetch, outbox_types, plan, speaking_as
+from tests.labour_parts import GRACE, assert_problem, execute, fetch, outbox_types, plan
 
 KEY = {"Idempotency-Key": '"8e03978e-40d5-43e8-bc93-6894a57f9324"'}
 

@@ -10,10 +10,11 @@ from httpx import AsyncClient
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
-from conftest import fresh_database
 from contracts.events import Event, NotificationDelivered, NotificationFailed, NotificationSent
 from contracts.registry import EVENTS, decode
+from e2e.support.api import speaking_as
 from e2e.support.crash import crash_at
+from e2e.support.databases import fresh_database
 from e2e.support.schema import schema_differences
 from fern.runtime.jobs import migrate
 from fern.runtime.postgres import TemporaryServer
@@ -28,7 +29,7 @@ from messaging.envelope import Envelope, open_envelope
 from messaging.faults import POINTS
 from messaging.unit_of_work import UnitsOfWork
 from servicekit.idempotency import KeyInFlight, KeyReused
-from tests.labour_parts import GRACE, NOW, assert_problem, fetch, message_facts, outbox_types, plan, speaking_as
+from tests.labour_parts import GRACE, NOW, assert_problem, fetch, message_facts, outbox_types, plan
 
 ANY_ENVELOPE = Envelope(uuid7(), "notification", "any", 1, "any", NOW, None, b"")
 

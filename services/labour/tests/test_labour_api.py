@@ -8,7 +8,7 @@ import pytest
 from httpx import AsyncClient
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from e2e.support.tools import eventually
+from e2e.support.waiting import eventually
 from fern.runtime.postgres import TemporaryServer
 from tests.labour_parts import GRACE, assert_problem, execute, fetch, outbox_types, plan
 
@@ -254,7 +254,7 @@ async def test_readiness_follows_the_database_and_a_request_meanwhile_is_told_to
     async def ready() -> bool:
         return (await labour_client.get("/health/ready")).status_code == 200
 
-    await eventually(ready, "ready again")
+    await eventually(ready, what="ready again")
     await plan(labour_client)
 
 

@@ -17,7 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
 from contracts.events import NotificationDelivered, NotificationSent
-from e2e.support.tools import apply_topology
+from e2e.support.api import speaking_as
+from e2e.support.bus import apply_topology
 from labour.application.told import TOPICS
 from labour.consumer import create_consumer
 from labour.http import live
@@ -25,7 +26,7 @@ from messaging.bus import Outgoing
 from messaging.envelope import attributes
 from messaging.pubsub import PubSub
 from servicekit.workers import run_consumer
-from tests.labour_parts import GRACE, NOW, api_process, assert_problem, execute, message_facts, plan, speaking_as
+from tests.labour_parts import GRACE, NOW, api_process, assert_problem, execute, message_facts, plan
 
 NEVER = 3600.0
 DEADLINE = 60.0  # ends a test that has failed anyway

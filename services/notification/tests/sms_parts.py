@@ -3,12 +3,11 @@
 import asyncio
 import json
 import os
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from litestar.testing import AsyncTestClient
@@ -40,16 +39,6 @@ DEADLINE = 120.0  # seconds; only a failing test waits that long
 os.environ["NO_PROXY"] = "*"  # the provider of these tests runs on this machine
 
 Api = AsyncTestClient[Any]
-T = TypeVar("T")
-
-
-async def eventually(look: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
-    """Polls `look` until its result `holds`, and returns it. Fails with the last result after the deadline."""
-    deadline = time.monotonic() + DEADLINE
-    while not holds(seen := await look()):
-        assert time.monotonic() < deadline, f"still {seen!r}"
-        await asyncio.sleep(0.02)
-    return seen
 
 
 def local_settings(notification_url: str, **variables: str) -> Settings:

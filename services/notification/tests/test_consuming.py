@@ -22,8 +22,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
 from contracts.events import Event, LabourCompleted, SubscriberAdded, SubscriberRemoved
+from e2e.support.bus import apply_topology, pull_all
+from e2e.support.http_server import served
 from e2e.support.schema import schema_differences
-from e2e.support.tools import apply_topology, eventually, pull_all, served
+from e2e.support.waiting import eventually
 from messaging.bus import Message, Outgoing
 from messaging.consumer import Consumer, Verdict
 from messaging.envelope import attributes
@@ -228,7 +230,7 @@ async def test_the_bus_pushes_with_a_valid_token_and_delivers_again_what_is_earl
     async def all_told() -> bool:
         return set(await told(notification_engine)) == expected
 
-    await eventually(all_told, "everyone is told", seconds=60)
+    await eventually(all_told, what="everyone is told", seconds=60)
     await bus.close()
 
 

@@ -9,11 +9,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
 from e2e.support.crash import crash_at
+from e2e.support.waiting import eventually
 from fern.runtime.postgres import TemporaryServer
 from messaging.database import connect_raw
 from notification.delivery import dispatcher
 
-from .sms_parts import PostOffice, eventually, held_at, notification
+from .sms_parts import PostOffice, held_at, notification
 
 
 async def test_a_pending_message_is_sent_once_and_reported_once(office: PostOffice) -> None:

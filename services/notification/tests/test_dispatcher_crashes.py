@@ -17,14 +17,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from conftest import fresh_database, units_of_work
+from conftest import units_of_work
 from e2e.support.crash import SimulatedCrash
+from e2e.support.databases import fresh_database
+from e2e.support.waiting import eventually
 from fern.runtime.postgres import TemporaryServer
 from messaging.database import create_engine
 from messaging.faults import POINTS
 from sms_sandbox.faults import KINDS
 
-from .sms_parts import ACCOUNT, SENDER, TOKEN, PostOffice, eventually, post_office
+from .sms_parts import ACCOUNT, SENDER, TOKEN, PostOffice, post_office
 
 CRASH_POINTS = sorted(name for name in POINTS if name.startswith(("dispatcher.", "reconcile.")))
 

@@ -9,13 +9,14 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
+from e2e.support.waiting import eventually
 from fern.runtime.postgres import TemporaryServer
 from messaging.backoff import Backoff
 from messaging.database import connect_raw
 from messaging.unit_of_work import UnitsOfWork
 from notification.delivery import callbacks, dispatcher, ledger
 
-from .sms_parts import PHONE, PostOffice, client, eventually, held_at, notification, post_office
+from .sms_parts import PHONE, PostOffice, client, held_at, notification, post_office
 
 
 async def test_a_refusal_is_final_has_a_reason_and_is_never_repeated(office: PostOffice) -> None:

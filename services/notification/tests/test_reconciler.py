@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from e2e.support.waiting import eventually
 from messaging.unit_of_work import UnitsOfWork
 from notification.delivery.reconciler import Reconciled
 from notification.domain.notification import Notification, Policy
 
-from .sms_parts import PostOffice, client, eventually, http, notifications, post_office, raw_provider, read_request
+from .sms_parts import PostOffice, client, http, notifications, post_office, raw_provider, read_request
 
 HOUR = 3600.0
 

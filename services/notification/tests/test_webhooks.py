@@ -10,13 +10,14 @@ import httpx
 import pytest
 from twilio.request_validator import RequestValidator
 
-from e2e.support.tools import served
+from e2e.support.http_server import served
+from e2e.support.waiting import eventually
 from messaging.errors import SettingsError
 from notification.app import build
 from notification.delivery import callbacks
 from notification.settings import Settings
 
-from .sms_parts import ACCOUNT, PHONE, PUBLIC_URL, SID, TOKEN, Api, PostOffice, eventually, local_settings
+from .sms_parts import ACCOUNT, PHONE, PUBLIC_URL, SID, TOKEN, Api, PostOffice, local_settings
 
 
 def status_form(status: str, sid: str = SID, **more: str) -> dict[str, str]:

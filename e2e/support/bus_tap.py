@@ -1,0 +1,75 @@
+"""An extra subscription on every topic, which shows what was published, in which order, and how often."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from google.cloud.pubsub_v1 import SubscriberClient
+
+from e2e.support.bus import pull_all
+from e2e.support.world import World
+from fern.audit.auditor import Finding
+from fern.settings import PROJECT_ID
+from fern.topology import Declared
+from messaging.bus import Message
+from messaging.pubsub import PubSub
+
+
+class Published(NamedTuple):
+    """A message on the bus. Of two messages the later one has the higher id; `position` is that of the event in its outbox.
+
+    Events of one `subject` are ordered: those of a labour, and the status events of one SMS. Different SMS have no order.
+    """
+
+    message_id: int
+    event_id: str
+    source: str
+    labour_id: str
+    subject: str
+    position: int
+
+    @classmethod
+    def of(cls, message: Message) -> "Published":
+        about, labour_id = message.attributes, message.attributes["ce-subject"]
+        subject = json.loads(message.data).get("notification_id", labour_id)
+        position = int(about["ce-sequence"])
+        return cls(int(message.message_id), about["ce-id"], about["ce-source"], labour_id, subject, position)
+
+
+class BusTap:
+    def __init__(self, world: World) -> None:
+        """Create the subscriptions. Messages that were published before are not seen."""
+        self._world = world
+        world.use_bus()
+        topics = [topic for topic in Declared.load().topics if not topic.endswith(".dlq")]
+        self._subscriptions = {f"tap.{topic}": topic for topic in topics}
+        with SubscriberClient() as subscriber:
+            for name, topic in self._subscriptions.items():
+                subscriber.create_subscription(
+                    name=f"projects/{PROJECT_ID}/subscriptions/{name}",
+                    topic=f"projects/{PROJECT_ID}/topics/{topic}",
+                    timeout=10,
+                )
+
+    async def drain(self) -> list[Published]:
+        """Everything published since the last call, in the order of publishing."""
+        self._world.use_bus()
+        bus = PubSub(PROJECT_ID)
+        try:
+            found = await asyncio.gather(*(pull_all(bus, name) for name in self._subscriptions))
+        finally:
+            await bus.close()
+        return sorted({Published.of(message) for message in itertools.chain(*found)})
+
+
+def out_of_order(published: Iterable[Published]) -> Iterator[Finding]:
+    """Only the first copy of an event counts: a repetition may come late."""
+    last, seen = dict[tuple[str, str], int](), set[str]()
+    for message in sorted(published):
+        stream = (message.source, message.subject)
+        if message.event_id not in seen and message.position < last.get(stream, 0):
+            yield Finding("out-of-order", message.event_id, "published", "A later event was published first.", "")
+        seen.add(message.event_id)
+        last[stream] = max(last.get(stream, 0), message.position)

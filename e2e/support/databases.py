@@ -1,0 +1,47 @@
+"""PostgreSQL for tests and experiments: a temporary server with both services' migrated databases, and copies of them."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import asyncpg
+
+from fern.runtime.jobs import migrate
+from fern.runtime.postgres import TemporaryServer, ensure_service_databases, temporary_server
+from fern.settings import SERVICES
+
+
+@contextmanager
+def migrated_server(directory: Path) -> Iterator[TemporaryServer]:
+    """A server with the roles and migrated databases of both services. It is stopped afterwards."""
+    with temporary_server(directory) as server:
+        asyncio.run(ensure_service_databases(server.dsn()))
+        for service, url in service_urls(server).items():
+            migrate(service, url)
+        yield server
+
+
+def service_urls(server: TemporaryServer) -> dict[str, str]:
+    return {service: server.url(service, service) for service in SERVICES}
+
+
+async def connect(url: str) -> asyncpg.Connection:
+    """A connection outside any pool, to a URL as SQLAlchemy or PostgreSQL writes it."""
+    return await asyncpg.connect(url.replace("+asyncpg", ""))
+
+
+async def fresh_database(server: TemporaryServer, service: str, template: str | None = None) -> str:
+    """Copy the service's migrated database, or `template`; returns the URL of the copy for the service's role."""
+    name = f"{service}_{uuid4().hex}"
+    admin = await connect(server.dsn())
+    try:
+        await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template or service} OWNER {service}")
+    finally:
+        await admin.close()
+    return server.url(name, service)
+
+
+async def fresh_databases(server: TemporaryServer) -> dict[str, str]:
+    return {service: await fresh_database(server, service) for service in SERVICES}

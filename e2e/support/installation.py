@@ -1,0 +1,49 @@
+"""The system as a user starts it: `make up` in a directory of its own, and the `fern` command."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from e2e.support.ports import free_port_base
+from fern.settings import PROJECT_ROOT, Settings
+
+
+class Installation:
+    def __init__(self, home: str, port_base: int) -> None:
+        self.port_base = port_base
+        self.settings = Settings(port_base, Path(home))
+        # A `make` below must not inherit the options of the `make test ARGS=…` above it.
+        inherited = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "ARGS")}
+        self.environment = {**inherited, "FERN_HOME": home, "FERN_PORT_BASE": str(port_base)}
+
+    def fern(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run([str(Path(sys.executable).with_name("fern")), *arguments])
+
+    def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, env=self.environment, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=240, check=False
+        )
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.fern(*arguments, "--json").stdout)
+
+
+@contextmanager
+def running_installation() -> Iterator[Installation]:
+    """Start the embedded system; stop it and delete its data afterwards."""
+    # The user that PostgreSQL runs as when we are root cannot enter pytest's own temporary directories.
+    with tempfile.TemporaryDirectory(prefix="fern-up-") as home:
+        installation = Installation(home, free_port_base())
+        up = installation.run(["make", "up", "ARGS=--embedded"])
+        try:
+            assert up.returncode == 0, up.stdout + up.stderr
+            yield installation
+        finally:
+            down = installation.run(["make", "down"])
+            assert down.returncode == 0, down.stderr
