@@ -1,4 +1,4 @@
-"""Ten mistakes that people really made: with each of them our checks fail, and without it they pass."""
+"""Ten historical mistakes: with each of them our checks fail, and without it they pass."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from e2e.experiments.museum.__main__ import NOT_FULL, PAGE, Result, conclude, examine, main, page
+from e2e.experiments.museum.__main__ import NOT_ALL_CAUGHT, PAGE, ExhibitResult, conclude, examine, main, page
 from e2e.experiments.museum.exhibits import EXHIBITS, Exhibit
 from fern.runtime.postgres import TemporaryServer
 from fern.settings import PROJECT_ROOT
@@ -71,23 +71,23 @@ async def test_a_check_that_blames_our_own_part_does_not_count_as_catching(
     result = await examine(blaming, postgres, bus)
 
     assert not result.caught
-    assert result.how.startswith("our own part broke: lost: event 1")
+    assert result.how.startswith("our own part failed: lost: event 1")
 
 
-def test_a_score_that_is_not_full_has_an_exit_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    caught = Result(MARK_BEFORE_PUBLISH, [], list(MARK_BEFORE_PUBLISH.expected), 1.0)
-    missed = Result(MARK_BEFORE_PUBLISH, [], list(MARK_BEFORE_PUBLISH.expected[:1]), 1.0)
+def test_a_mistake_that_is_not_caught_has_an_exit_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    caught = ExhibitResult(MARK_BEFORE_PUBLISH, [], list(MARK_BEFORE_PUBLISH.expected), 1.0)
+    missed = ExhibitResult(MARK_BEFORE_PUBLISH, [], list(MARK_BEFORE_PUBLISH.expected[:1]), 1.0)
 
     conclude([caught, caught], as_json=False)
     with pytest.raises(SystemExit) as ended:
         conclude([caught, missed], as_json=False)
 
-    assert ended.value.code == NOT_FULL == 21
+    assert ended.value.code == NOT_ALL_CAUGHT == 21
     assert "2 of 2 mistakes caught" in (shown := capsys.readouterr().out)
     assert "1 of 2 mistakes caught" in shown
 
 
-def test_a_name_that_is_not_there_gets_the_nearest_one_to_copy() -> None:
+def test_an_unknown_name_is_answered_with_the_nearest_one() -> None:
     ended = CliRunner().invoke(main, ["mark-after-publish"])
 
     assert ended.exit_code == 1
@@ -96,7 +96,7 @@ def test_a_name_that_is_not_there_gets_the_nearest_one_to_copy() -> None:
 
 
 @pytest.mark.system
-def test_the_command_shows_one_exhibit_and_the_score() -> None:
+def test_the_command_runs_one_exhibit_and_prints_the_score() -> None:
     command = [sys.executable, "-m", "fern", "museum", "mark-before-publish", "--json"]
     ended = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=240)
 
@@ -107,5 +107,5 @@ def test_the_command_shows_one_exhibit_and_the_score() -> None:
     assert "✓ mark before publish" in ended.stderr
 
 
-def test_the_page_in_the_docs_is_what_the_exhibits_say() -> None:
-    assert PAGE.read_text() == page(), "write it anew: fern museum --write-page"
+def test_the_page_in_the_docs_is_up_to_date() -> None:
+    assert PAGE.read_text() == page(), "run `fern museum --write-page`"

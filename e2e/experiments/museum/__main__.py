@@ -1,7 +1,8 @@
-"""`fern museum`: mistakes that people really made, put back in one at a time, and the checks that catch them.
+"""`fern museum`: reintroduce historical mistakes one at a time, and show that the checks catch them.
 
-`stage` is where, `checks` are the scenes, `exhibits` the mistakes. Each scene is played twice: with our part nothing may break,
-and with the mistake the check must report exactly what the exhibit is known for. Production code knows nothing of it.
+`exhibits` has the mistakes, `scenarios` how each is provoked, `testbed` where they run. Each scenario runs twice: with our part
+no promise may be broken, and with the mistake the check must report exactly the violations that the exhibit names. Production
+code contains none of it.
 
 Exit code 21 unless every mistake was caught.
 """
@@ -15,7 +16,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -28,41 +29,40 @@ from sqlalchemy import text
 
 from contracts.events import LabourCompleted, SubscriberAdded
 from e2e.experiments.museum.exhibits import EXHIBITS, PROMISES, Exhibit
-from e2e.experiments.museum.stage import Finding, Stage
+from e2e.experiments.museum.testbed import Testbed, Violation
 from e2e.support.bus import apply_topology
-from e2e.support.databases import fresh_database
+from e2e.support.databases import fresh_databases, migrated_server
 from e2e.support.sample_events import TOPICS
 from fern.errors import FernError
 from fern.output import Progress, make_console
-from fern.runtime.jobs import migrate
-from fern.runtime.postgres import TemporaryServer, ensure_service_databases, temporary_server
-from fern.settings import PROJECT_ROOT, SERVICES
+from fern.runtime.postgres import TemporaryServer
+from fern.settings import PROJECT_ROOT
 from messaging.database import create_engine
 from messaging.pubsub import PubSub
 from pubsub_emulator.server import Running, running
 from servicekit.logs import configure
 
 PAGE = PROJECT_ROOT / "docs" / "museum.md"
-NOT_FULL = 21
-PATIENCE = 180.0  # seconds for an exhibit, which takes one or two; only a broken one waits
+NOT_ALL_CAUGHT = 21
+LIMIT = 180.0  # seconds for an exhibit, which takes one or two unless it is broken
 _OPENING = """
 # The bug museum
 
-Ten mistakes that people really made on the way to exactly-once. `fern museum` puts each of them back in, in the tests only, and
-plays one scene twice, on a real PostgreSQL and a real bus: with our part nothing may break, and with the mistake the check must
-report exactly what is said here. The numbers are those of the [promises](guarantees.md).
+Ten mistakes that were really made on the way to exactly-once. `fern museum` reintroduces each of them, outside the services, and
+runs one scenario twice, on a real PostgreSQL and a real bus: with our part no promise may be broken, and with the mistake the
+check must report exactly the violations below. The numbers are those of the [promises](guarantees.md).
 
 This page is written by `fern museum --write-page` from [the exhibits](../e2e/experiments/museum/exhibits.py) and
-[the scenes](../e2e/experiments/museum/checks.py).
+[the scenarios](../e2e/experiments/museum/scenarios.py).
 """
 _TOPICS = TOPICS | {event.type: ["notification"] for event in (SubscriberAdded, LabourCompleted)}
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ExhibitResult:
     exhibit: Exhibit
-    with_ours: list[Finding]
-    with_mistake: list[Finding]
+    with_ours: list[Violation]
+    with_mistake: list[Violation]
     seconds: float
 
     @property
@@ -72,7 +72,7 @@ class Result:
     @property
     def how(self) -> str:
         if self.with_ours:
-            return "our own part broke: " + "; ".join(map(str, self.with_ours))
+            return "our own part failed: " + "; ".join(map(str, self.with_ours))
         return "; ".join(map(str, self.with_mistake)) or "nothing was reported"
 
     def to_json(self) -> dict[str, object]:
@@ -87,48 +87,50 @@ class Result:
         }
 
 
-async def examine(exhibit: Exhibit, postgres: TemporaryServer, bus: Running) -> Result:
+async def examine(exhibit: Exhibit, postgres: TemporaryServer, bus: Running) -> ExhibitResult:
     """PUBSUB_EMULATOR_HOST must say where the bus is."""
     began = time.monotonic()
-    async with asyncio.timeout(PATIENCE), _a_stage(postgres, bus) as stage:
-        with_ours = await exhibit.check(stage, exhibit.ours)
-        await stage.clear()
-        with_mistake = await exhibit.check(stage, exhibit.mistake)
-    return Result(exhibit, with_ours, with_mistake, time.monotonic() - began)
+    async with asyncio.timeout(LIMIT), _testbed(postgres, bus) as bed:
+        with_ours = await exhibit.scenario(bed, exhibit.ours)
+        await bed.clear()
+        with_mistake = await exhibit.scenario(bed, exhibit.mistake)
+    return ExhibitResult(exhibit, with_ours, with_mistake, time.monotonic() - began)
 
 
 @asynccontextmanager
-async def _a_stage(postgres: TemporaryServer, bus: Running) -> AsyncIterator[Stage]:
-    """With databases and topics that nobody has used before."""
-    labour_url, notification_url = [await fresh_database(postgres, service) for service in SERVICES]
-    labour, notification = (create_engine(url, process="museum") for url in (labour_url, notification_url))
+async def _testbed(postgres: TemporaryServer, bus: Running) -> AsyncIterator[Testbed]:
+    """With new databases and topics."""
+    urls = await fresh_databases(postgres)
+    labour, notification = (create_engine(url, process="museum", connect_timeout=60) for url in urls.values())
     project = f"museum-{uuid4().hex[:12]}"
     await apply_topology(project, _TOPICS, minimum_backoff_seconds=0)
     client = PubSub(project)
     try:
         async with notification.begin() as connection:
             await connection.execute(text("CREATE TABLE effect (number integer NOT NULL)"))
-        yield Stage(labour, notification, notification_url, client, bus.broker)
+        yield Testbed(labour, notification, urls["notification"], client, bus.broker)
     finally:
         await client.close()
         await labour.dispose()
         await notification.dispose()
 
 
-async def tour(exhibits: Sequence[Exhibit], postgres: TemporaryServer, directory: Path, news: Console) -> list[Result]:
+async def examine_all(
+    exhibits: Sequence[Exhibit], postgres: TemporaryServer, directory: Path, console: Console
+) -> list[ExhibitResult]:
     results = []
     async with running(directory / "bus") as bus:
         os.environ["PUBSUB_EMULATOR_HOST"] = bus.target
         for exhibit in exhibits:
-            with Progress(news).waiting(exhibit.title):
+            with Progress(console).waiting(exhibit.title):
                 result = await examine(exhibit, postgres, bus)
             mark = "[green]✓[/]" if result.caught else "[red]✗[/]"
-            news.print(f"{mark} {exhibit.title:<36} [dim]{result.seconds:5.1f} s[/]")
+            console.print(f"{mark} {exhibit.title:<36} [dim]{result.seconds:5.1f} s[/]")
             results.append(result)
     return results
 
 
-def table(results: Sequence[Result]) -> Table:
+def table(results: Sequence[ExhibitResult]) -> Table:
     shown = Table("mistake", "the promise it breaks", "what the check reported", "", box=None, pad_edge=False)
     for result in results:
         verdict = "[green]caught[/]" if result.caught else "[red]not caught[/]"
@@ -138,7 +140,7 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def page() -> str:
-    """docs/museum.md, made of the exhibits themselves."""
+    """docs/museum.md, written from the docstrings and the code of the exhibits."""
     parts = [_OPENING.strip()]
     for number, exhibit in enumerate(EXHIBITS, 1):
         reports = "\n".join(f"- {finding}" for finding in exhibit.expected)
@@ -146,7 +148,7 @@ def page() -> str:
             f"## {number}. {exhibit.title}",
             _prose(exhibit.mistake),
             f"```python\n{_code(exhibit.mistake)}\n```",
-            _prose(exhibit.check, "**The scene.** "),
+            _prose(exhibit.scenario, "**The scenario.** "),
             f"**Breaks promise {exhibit.breaks}**: {PROMISES[exhibit.breaks]}. The check reports:",
             reports,
         ]
@@ -158,7 +160,7 @@ def _prose(thing: object, before: str = "") -> str:
 
 
 def _code(mistake: object) -> str:
-    """Without its label and its story."""
+    """The source without the decorator and the docstring."""
     source = inspect.getsource(mistake)  # type: ignore[arg-type]
     head, _, body = source[source.index("\n)\n") + 3 :].split('"""')
     return f"{head.rstrip()}\n{body.strip(chr(10))}"
@@ -174,7 +176,7 @@ def chosen(name: str | None) -> list[Exhibit]:
     raise FernError(f"there is no exhibit {name}; there are:", command=f"fern museum {near}", details=listed)
 
 
-def conclude(results: Sequence[Result], as_json: bool) -> None:
+def conclude(results: Sequence[ExhibitResult], as_json: bool) -> None:
     caught = sum(result.caught for result in results)
     if as_json:
         report = {"caught": caught, "of": len(results), "exhibits": [result.to_json() for result in results]}
@@ -186,27 +188,26 @@ def conclude(results: Sequence[Result], as_json: bool) -> None:
         colour = "green" if caught == len(results) else "red"
         console.print(f"\n[{colour}]{caught} of {len(results)} mistakes caught[/]")
     if caught < len(results):
-        sys.exit(NOT_FULL)
+        sys.exit(NOT_ALL_CAUGHT)
 
 
 @click.command("museum")
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
-@click.option("--write-page", is_flag=True, help="Write docs/museum.md anew, and run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--write-page", is_flag=True, help="Write docs/museum.md, and run nothing.")
 def main(name: str | None, as_json: bool, write_page: bool) -> None:
-    """Put historical mistakes back in, one by one or only NAME, and see each of them caught."""
+    """Reintroduce historical mistakes, all or only NAME, and show that each is caught."""
     if write_page:
         PAGE.write_text(page())
         return
     exhibits = chosen(name)
     configure("museum", "CRITICAL")
-    news = Console(stderr=True, highlight=False)
-    with tempfile.TemporaryDirectory(prefix="fern-museum-") as directory, temporary_server(Path(directory)) as postgres:
-        with Progress(news).step("a PostgreSQL of its own"):
-            asyncio.run(ensure_service_databases(postgres.dsn()))
-            for service in SERVICES:
-                migrate(service, postgres.url(service, service))
-        results = asyncio.run(tour(exhibits, postgres, Path(directory), news))
+    console = Console(stderr=True, highlight=False)
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fern-museum-")))
+        with Progress(console).step("a temporary PostgreSQL"):
+            postgres = stack.enter_context(migrated_server(directory))
+        results = asyncio.run(examine_all(exhibits, postgres, directory, console))
     conclude(results, as_json)
 
 

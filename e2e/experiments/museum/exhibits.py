@@ -1,4 +1,4 @@
-"""The gallery: ten mistakes, each as small as it can be. What people did, why it looks right, and what happens."""
+"""Ten mistakes, each as small as possible: what was done, why it looks right, and what happens."""
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -12,8 +12,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from contracts.events import Event
-from e2e.experiments.museum import checks
-from e2e.experiments.museum.stage import Finding, Stage
+from e2e.experiments.museum import scenarios
+from e2e.experiments.museum.testbed import Testbed, Violation
 from e2e.support.sample_events import Happened
 from messaging import claims
 from messaging.bus import Message, Publisher
@@ -25,7 +25,6 @@ from messaging.unit_of_work import UnitOfWork
 from notification.application.batch_reaction import react_to_batch
 from notification.delivery import ledger
 from notification.delivery.twilio import Accepted, Twilio
-from tests.sms_parts import NOWHERE
 
 PROMISES = {
     2: "every committed event reaches the bus",
@@ -35,19 +34,19 @@ PROMISES = {
     6: "a person gets each text at most once",
 }
 
-Part = Any  # a relay, a consumer, a lock key …: whatever the scene puts on trial
+Part = Any  # what the scenario tests: a relay, a consumer, a lock key …
 
 
 @dataclass(frozen=True, slots=True)
 class Exhibit:
-    """`breaks` is the number of the promise in docs/guarantees.md; `expected` is what the check must report, to the letter."""
+    """`breaks` is the number of the promise in docs/guarantees.md; the check must report exactly the `expected` violations."""
 
     title: str
     breaks: int
-    check: Callable[[Stage, Part], Awaitable[list[Finding]]]
+    scenario: Callable[[Testbed, Part], Awaitable[list[Violation]]]
     ours: Part
     mistake: Part
-    expected: tuple[Finding, ...]
+    expected: tuple[Violation, ...]
 
     @property
     def name(self) -> str:
@@ -59,25 +58,27 @@ EXHIBITS: list[Exhibit] = []
 P = TypeVar("P")
 
 
-def exhibit(title: str, *expected: Finding, breaks: int, ours: Part, check: Callable[..., Any]) -> Callable[[P], P]:
-    def hang(mistake: P) -> P:
-        EXHIBITS.append(Exhibit(title, breaks, check, ours, mistake, expected))
+def exhibit(
+    title: str, *expected: Violation, breaks: int, ours: Part, scenario: Callable[..., Any]
+) -> Callable[[P], P]:
+    def register(mistake: P) -> P:
+        EXHIBITS.append(Exhibit(title, breaks, scenario, ours, mistake, expected))
         return mistake
 
-    return hang
+    return register
 
 
 @exhibit(
     "ack on contention",
-    Finding("lost", "event 1", "was acknowledged and had no effect"),
+    Violation("lost", "event 1", "was acknowledged and had no effect"),
     breaks=5,
     ours=Consumer,
-    check=checks.the_holder_of_an_event_dies,
+    scenario=scenarios.the_holder_of_an_event_dies,
 )
 class AckOnContention(Consumer[Happened]):
-    """When another consumer held the event's lock, people acked: somebody is at it, so there is nothing left to do. It looks
-    right because it is, as long as the holder succeeds. When the holder dies, its work is rolled back, and the ack has told the
-    bus to forget the event.
+    """When another consumer held the event's lock, the message was acknowledged: the event is being handled, so nothing is left
+    to do. It looks right because it is, as long as the holder succeeds. When the holder crashes, its work is rolled back, and
+    the bus no longer has the event.
     """
 
     async def _in_one_transaction(self, events: Sequence[Received[Happened]]) -> dict[UUID, Verdict]:
@@ -87,15 +88,15 @@ class AckOnContention(Consumer[Happened]):
 
 @exhibit(
     "commit inside the claim",
-    Finding("lost", "event 1", "was acknowledged and had no effect"),
+    Violation("lost", "event 1", "was acknowledged and had no effect"),
     breaks=5,
     ours=Consumer,
-    check=checks.a_consumer_dies_after_the_effect,
+    scenario=scenarios.a_consumer_dies_after_the_effect,
 )
 def commit_inside_the_claim(name: str, *, react: React[Happened], **options: Any) -> Consumer[Happened]:
-    """A handler, or a repository it used, committed the session it was given. It looks like tidy work: keep transactions short,
-    save what you have. But that session held the claim, so the claim is now for good and the lock is gone; when the process dies
-    before the effect is committed, the next delivery finds the event done.
+    """A handler, or a repository that it used, committed the session it was given. It looks right because transactions should be
+    short. But the session also holds the claim, so the commit makes the claim permanent and releases the lock. If the process
+    then crashes before the effect is committed, the next delivery finds the event claimed and skips it.
     """
 
     async def react_and_commit(uow: UnitOfWork, events: Sequence[Received[Happened]]) -> Collection[UUID]:
@@ -107,16 +108,16 @@ def commit_inside_the_claim(name: str, *, react: React[Happened], **options: Any
 
 @exhibit(
     "mark before publish",
-    Finding("lost", "event 1", "was committed and never reached the bus"),
-    Finding("lost", "event 2", "was committed and never reached the bus"),
+    Violation("lost", "event 1", "was committed and never reached the bus"),
+    Violation("lost", "event 2", "was committed and never reached the bus"),
     breaks=2,
     ours=Relay,
-    check=checks.a_relay_dies_on_its_way_to_the_bus,
+    scenario=scenarios.a_relay_dies_on_its_way_to_the_bus,
 )
 class MarkBeforePublish(Relay):
     """The relay marked its rows as published, committed, and then published them. It looks right because no event is ever
-    published twice, and no transaction is open during a call. A relay that dies in between leaves rows that say "published" and
-    a bus that has never heard of them.
+    published twice, and no transaction is open during a call. A relay that crashes in between leaves rows that are marked and
+    were never published.
     """
 
     async def run_once(self) -> Pass:
@@ -129,15 +130,15 @@ class MarkBeforePublish(Relay):
 
 @exhibit(
     "dedup outside the transaction",
-    Finding("duplicated", "event 1", "had its effect 2 times"),
+    Violation("duplicated", "event 1", "had its effect 2 times"),
     breaks=4,
     ours=Consumer,
-    check=checks.a_consumer_dies_after_the_effect,
+    scenario=scenarios.a_consumer_dies_after_the_effect,
 )
 class DedupOutsideTheTransaction(Consumer[Happened]):
-    """The list of events already seen lived beside the transaction of the effect: in another store, or only in another
-    transaction. It looks right because every event is looked up before and written down afterwards. Between the effect's commit
-    and the note there is room to die, and then nobody remembers.
+    """The list of handled events was not part of the transaction of the effect: it was in another store, or written by another
+    transaction. It looks right because every event is looked up before and recorded afterwards. If the process crashes between
+    the commit of the effect and that of the record, the next delivery repeats the effect.
     """
 
     async def _in_one_transaction(self, events: Sequence[Received[Happened]]) -> dict[UUID, Verdict]:
@@ -154,15 +155,15 @@ class DedupOutsideTheTransaction(Consumer[Happened]):
 
 @exhibit(
     "poll by greatest id",
-    Finding("lost", "event 1", "was committed and never reached the bus"),
+    Violation("lost", "event 1", "was committed and never reached the bus"),
     breaks=2,
     ours=Relay,
-    check=checks.an_earlier_number_commits_later,
+    scenario=scenarios.an_earlier_number_commits_later,
 )
 class PollByGreatestId(Relay):
-    """The relay remembered the greatest id it had published and asked for what is above it. It looks right because ids only
-    rise, and the query needs no column and no index. But ids rise in the order of the inserts, not of the commits: a
-    transaction that took its id early and commits late is behind the mark when it appears.
+    """The relay remembered the greatest id that it had published and queried for greater ones. It looks right because ids only
+    increase, and the query needs no extra column and no index. But ids increase in the order of the inserts, not of the
+    commits: a transaction that took its id early and commits late becomes visible when the relay is already past its id.
     """
 
     greatest = 0
@@ -177,52 +178,52 @@ class PollByGreatestId(Relay):
 
 @exhibit(
     "deduplicate on the bus's message id",
-    Finding("duplicated", "event 1", "had its effect 2 times"),
+    Violation("duplicated", "event 1", "had its effect 2 times"),
     breaks=4,
     ours=Consumer,
-    check=checks.an_event_is_published_twice,
+    scenario=scenarios.an_event_is_published_twice,
 )
 class DeduplicateOnTheMessageId(Consumer[Happened]):
-    """The consumer took the bus's own message id for the identity of the event. It looks right because the bus says that it is
-    unique, and it stays the same when a message is delivered again. But the bus gives an id to each publish, and a relay that
-    dies before it can mark an event publishes it a second time: two messages, one event.
+    """The consumer deduplicated by the bus's own message id. It looks right because the bus guarantees that it is unique, and it
+    stays the same when a message is delivered again. But each publish gets a new id, and a relay that crashes before it has
+    marked an event publishes it a second time: two messages, one event.
     """
 
     async def handle(self, messages: Sequence[Message]) -> list[Verdict]:
         return await super().handle([replace(one, attributes=self._renamed(one)) for one in messages])
 
     def _renamed(self, message: Message) -> dict[str, str]:
-        event_id = UUID(int=int(message.message_id) | 7 << 76 | 2 << 62)  # a UUIDv7 with nothing else in it
+        event_id = UUID(int=int(message.message_id) | 7 << 76 | 2 << 62)  # a UUIDv7 that contains only the message id
         return message.attributes | {"ce-id": str(event_id)}
 
 
 @exhibit(
     "Python's hash() as the lock key",
-    Finding("held-up", "event 2", "waited for a consumer that was busy with event 1"),
+    Violation("held-up", "event 2", "waited for a consumer that was busy with event 1"),
     breaks=5,
     ours=lock_key,
-    check=checks.two_processes_want_the_same_event,
+    scenario=scenarios.two_processes_want_the_same_event,
 )
 def hash_as_the_lock_key(consumer: str, event_id: UUID) -> int:
-    """The number for the advisory lock was made with `hash()`. It looks right because it has 64 bits and is the same every time
-    one tries it, in one process. Each process salts it differently, so two of them lock different numbers and nobody meets
-    anybody. Here the primary key of the claim still keeps the effect from happening twice, but the second consumer waits for the
-    first one's row, with all that is in its batch, where it should have said "not now" at once.
+    """The key of the advisory lock was computed with `hash()`. It looks right because it has 64 bits and is the same every time,
+    within one process. But each process uses another salt, so two processes lock different numbers for the same event. Here the
+    primary key of the claim still prevents a second effect, but the second consumer waits for the first one's row, with
+    its whole batch, instead of returning the message at once.
     """
     return hash((consumer, str(event_id)))
 
 
 @exhibit(
     "no ordering across relays",
-    Finding("out-of-order", "event 1", "reached the bus after event 2"),
+    Violation("out-of-order", "event 1", "reached the bus after event 2"),
     breaks=3,
     ours=Relay,
-    check=checks.a_slow_relay_and_a_quick_one,
+    scenario=scenarios.a_slow_relay_and_a_quick_one,
 )
 class NoOrderingAcrossRelays(Relay):
-    """Several relays shared the outbox by locking rows and skipping what another one had locked. It looks right because no row is
-    published by two, and each relay goes through its rows in order. But the skipped row and the next one may be of the same
-    labour, and the second relay is quicker.
+    """Several relays shared the outbox by locking rows and skipping those that another relay had locked. It looks right because
+    no row is published by two relays, and each relay publishes its rows in order. But the skipped row and the next one may
+    belong to the same labour, and the second relay may be faster.
     """
 
     async def run_once(self) -> Pass:
@@ -236,37 +237,36 @@ class NoOrderingAcrossRelays(Relay):
 
 @exhibit(
     "retention shorter than replay",
-    Finding("duplicated", "event 1", "had its effect 2 times"),
+    Violation("duplicated", "event 1", "had its effect 2 times"),
     breaks=4,
     ours=Retention,
-    check=checks.an_event_is_replayed_in_time,
+    scenario=scenarios.an_event_is_replayed_in_time,
 )
 class RetentionShorterThanReplay(Retention):
     """Old claims were deleted after a week, while events could be replayed for three months. It looks right because duplicates
-    come within seconds, and the table grows every day. A replay is a duplicate too, and it comes when somebody needs it.
+    usually come within seconds, and the table grows every day. But a replay is a duplicate, too, and may come months later.
     """
 
     def __init__(self, engine: AsyncEngine, *, keep: timedelta, replay_horizon: timedelta) -> None:
-        super().__init__(engine, keep=keep, replay_horizon=keep)  # nobody asks how far back a replay may go
+        super().__init__(engine, keep=keep, replay_horizon=keep)  # the replay horizon is ignored
 
 
 @exhibit(
     "send inside the transaction",
-    Finding("duplicated", "labour.completed", "was told to the same person 2 times"),
+    Violation("duplicated", "labour.completed", "was told to the same person 2 times"),
     breaks=6,
     ours=lambda provider: partial(react_to_batch, wake_dispatcher=lambda: None),
-    check=checks.a_sender_dies_after_the_call,
+    scenario=scenarios.a_sender_dies_after_the_call,
 )
 def send_inside_the_transaction(provider: Twilio) -> React[Event]:
-    """The text was sent in the transaction that claims the event, as if it were one of its rows. It looks right because claim,
-    text and note are done together or not at all. A rollback takes back the claim and the note; it cannot take back the text, and
-    the next delivery sends another.
+    """The text was sent within the transaction that claims the event. It looks right because a transaction happens completely or
+    not at all. A rollback undoes the claim and the ledger row; it cannot undo the text, and the next delivery sends another.
     """
 
     async def write_and_send(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collection[UUID]:
         early = await react_to_batch(uow, events, wake_dispatcher=lambda: None)
         for lease in await ledger.take(uow.session, limit=100, lease_seconds=30, call_within=10):
-            outcome = await provider.send(to=lease.phone, body=lease.body, status_callback=NOWHERE)
+            outcome = await provider.send(to=lease.phone, body=lease.body, status_callback=scenarios.NO_CALLBACK)
             if isinstance(outcome, Accepted):
                 await ledger.record_sent(uow, lease.id, sid=outcome.sid)
         return early
@@ -274,7 +274,7 @@ def send_inside_the_transaction(provider: Twilio) -> React[Event]:
     return write_and_send
 
 
-# ── what the relays above have in common ──
+# ── shared by the relays above ──
 
 
 async def read(connection: AsyncConnection, condition: str) -> list[Row]:

@@ -1,4 +1,4 @@
-"""The stage: a real PostgreSQL, a real bus, and all that a scene needs and that is not itself on trial."""
+"""Where a scenario runs: a real PostgreSQL, a real bus, and everything that a scenario needs besides the part under test."""
 
 import asyncio
 import sys
@@ -16,7 +16,9 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from e2e.support.sample_events import Happened, emit
+from e2e.support import sample_events
+from e2e.support.crash import SimulatedCrash
+from e2e.support.sample_events import Happened
 from messaging import claims
 from messaging.bus import Message, Outgoing, Publisher
 from messaging.consumer import AFTER_CLAIM, Consumer, Received, Verdict
@@ -36,7 +38,9 @@ MakeConsumer = Callable[..., Consumer[Happened]]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Violation:
+    """What a check reports: a promise that was broken for an event."""
+
     kind: Literal["lost", "duplicated", "out-of-order", "held-up"]
     event: str
     what: str
@@ -45,13 +49,9 @@ class Finding:
         return f"{self.kind}: {self.event} {self.what}"
 
 
-class Crash(BaseException):
-    """The process is gone, in the middle of a line."""
-
-
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """Two services with a database each, a bus between them, and a table that takes a row for every effect."""
+class Testbed:
+    """Two services with a database each, a bus between them, and a table with a row for every effect."""
 
     labour: AsyncEngine
     notification: AsyncEngine
@@ -66,15 +66,15 @@ class Stage:
         return UnitOfWork(self.notification, source="notification", committed=lambda: None)
 
     async def clear(self) -> None:
-        """For the next one to play the same scene."""
+        """Delete all rows, so that the scenario can run again."""
         async with self.labour.begin() as labour, self.notification.begin() as notification:
             await labour.execute(text("TRUNCATE outbox"))
             await notification.execute(
                 text("TRUNCATE effect, processed_event, notification, roster, roster_member, outbox")
             )
 
-    async def happen(self, *numbers: int, labour: str = "ada") -> None:
-        await emit(self.in_labour, *(Happened(labour, number) for number in numbers))
+    async def emit(self, *numbers: int, labour: str = "ada") -> None:
+        await sample_events.emit(self.in_labour, *(Happened(labour, number) for number in numbers))
 
     async def publish_all(self, by: Relay | None = None) -> None:
         by = by or Relay(self.labour, self.bus)
@@ -87,7 +87,7 @@ class Stage:
         await self.publish_all()
 
     def consumer(self, make: MakeConsumer = Consumer) -> Consumer[Happened]:
-        return a_consumer(make, self.notification, self.bus)
+        return make_consumer(make, self.notification, self.bus)
 
     async def pull(self, count: int) -> list[Message]:
         found = list[Message]()
@@ -98,7 +98,7 @@ class Stage:
     async def deliver(self, messages: Sequence[Message], to: Consumer[Any]) -> None:
         try:
             verdicts = await to.handle(messages)
-        except Crash:
+        except SimulatedCrash:
             for message in messages:
                 await self.end_lease(message)
             raise
@@ -112,13 +112,13 @@ class Stage:
                 await self.end_lease(message)
 
     async def end_lease(self, message: Message) -> None:
-        """As when nobody extends it any more: the bus delivers the message again."""
+        """End the lease at once, as if it had run out: the bus delivers the message again."""
         await self.bus.modify_deadline(message.subscription, [message.ack_id], 0)
 
     async def deliver_all(self, to: Consumer[Any], subscriptions: Collection[str] = (SUBSCRIPTION,)) -> None:
-        """Until the bus owes us nothing."""
-        while owing := [name for name in subscriptions if self._unacked(name)]:
-            for subscription in owing:
+        """Deliver until every message of the subscriptions is acknowledged."""
+        while unacked := [name for name in subscriptions if self._unacked(name)]:
+            for subscription in unacked:
                 await self.deliver(await self.bus.pull(subscription, 100, wait=1.0), to)
 
     def _unacked(self, subscription: str) -> int:
@@ -128,40 +128,40 @@ class Stage:
         async with self.notification.connect() as connection:
             return Counter((await connection.execute(text("SELECT number FROM effect"))).scalars())
 
-    async def judge_effects(self, *numbers: int) -> list[Finding]:
-        """Every event must have had its effect, once."""
+    async def check_effects(self, *numbers: int) -> list[Violation]:
+        """Every event must have its effect exactly once."""
         seen = await self.effects()
         lost = [
-            Finding("lost", f"event {number}", "was acknowledged and had no effect")
+            Violation("lost", f"event {number}", "was acknowledged and had no effect")
             for number in numbers
             if not seen[number]
         ]
         twice = [
-            Finding("duplicated", f"event {number}", f"had its effect {seen[number]} times")
+            Violation("duplicated", f"event {number}", f"had its effect {seen[number]} times")
             for number in numbers
             if seen[number] > 1
         ]
         return lost + twice
 
-    async def judge_bus(self, *numbers: int) -> list[Finding]:
-        """Every event must be there, those of a labour in order. More than once is allowed."""
+    async def check_bus(self, *numbers: int) -> list[Violation]:
+        """Every event must be on the bus at least once, and those of a labour in order."""
         messages = list[Message]()
         while self._unacked(SUBSCRIPTION):
             batch = await self.bus.pull(SUBSCRIPTION, 100, wait=1.0)
             await self.settle(batch, [Verdict.ACK] * len(batch))
             messages += batch
-        labours = defaultdict[str, dict[int, None]](dict)  # the first time counts
+        labours = defaultdict[str, dict[int, None]](dict)  # only the first copy counts
         for message in sorted(messages, key=lambda message: int(message.message_id)):
             event = msgspec.json.decode(message.data, type=Happened)
             labours[event.key].setdefault(event.number)
         seen = {number for labour in labours.values() for number in labour}
         lost = [
-            Finding("lost", f"event {number}", "was committed and never reached the bus")
+            Violation("lost", f"event {number}", "was committed and never reached the bus")
             for number in numbers
             if number not in seen
         ]
         late = [
-            Finding("out-of-order", f"event {second}", f"reached the bus after event {first}")
+            Violation("out-of-order", f"event {second}", f"reached the bus after event {first}")
             for labour in labours.values()
             for first, second in pairwise(labour)
             if first > second
@@ -169,7 +169,7 @@ class Stage:
         return lost + late
 
 
-def a_consumer(make: MakeConsumer, engine: AsyncEngine, bus: PubSub) -> Consumer[Happened]:
+def make_consumer(make: MakeConsumer, engine: AsyncEngine, bus: PubSub) -> Consumer[Happened]:
     def unit_of_work() -> UnitOfWork:
         return UnitOfWork(engine, source="notification", committed=lambda: None)
 
@@ -181,22 +181,22 @@ def decode(envelope: Envelope) -> Happened:
 
 
 async def write(uow: UnitOfWork, events: Sequence[Received[Happened]]) -> Collection[UUID]:
-    """The effect of an event: a row, and nothing but its number to know it by."""
+    """The effect of an event: a row with its number, and no key that would prevent a second one."""
     for received in events:
         await uow.session.execute(text("INSERT INTO effect VALUES (:number)"), {"number": received.event.number})
     return ()
 
 
 class Hold:
-    """Holds the first who comes to a fault point, until it is let go or cancelled. Whoever comes later passes."""
+    """Holds the first visitor of a fault point until it is released or cancelled. Later visitors pass."""
 
     def __init__(self) -> None:
-        self.reached, self.let_go = asyncio.Event(), asyncio.Event()
+        self.reached, self.released = asyncio.Event(), asyncio.Event()
 
     async def __call__(self) -> None:
         if not self.reached.is_set():
             self.reached.set()
-            await self.let_go.wait()
+            await self.released.wait()
 
 
 @contextmanager
@@ -208,12 +208,12 @@ def armed(point: FaultPoint, action: Callable[[], Any]) -> Iterator[None]:
         point.disarm()
 
 
-async def die() -> None:
-    raise Crash
+async def crash() -> None:
+    raise SimulatedCrash
 
 
-class Line:
-    """The way to the bus, with something in the way."""
+class InterceptedBus:
+    """The bus, with an action before each publish."""
 
     def __init__(self, bus: Publisher, before: Callable[[], Any]) -> None:
         self._bus, self._before = bus, before
@@ -223,13 +223,13 @@ class Line:
         return await self._bus.publish(topic, messages)
 
 
-def be_a_consumer() -> None:
-    """The program of a consumer in a process of its own: reads a batch, handles it, says the verdicts. With the name "frozen" it
-    stops as soon as it has its claim.
+def run_consumer() -> None:
+    """The program of a consumer process: reads a batch from stdin, handles it, and prints the verdicts. The process with the name
+    "frozen" stops as soon as it has its claim.
     """
     url, lock_key, name = sys.argv[1:]
     module, _, function = lock_key.partition(":")
-    configure(name, "CRITICAL")  # stdout is for the verdicts
+    configure(name, "CRITICAL")  # stdout is reserved for the verdicts
 
     async def freeze() -> None:
         sys.stdout.write("frozen\n")
@@ -237,8 +237,8 @@ def be_a_consumer() -> None:
         await asyncio.Event().wait()
 
     async def consume() -> None:
-        one = a_consumer(Consumer, create_engine(url, process=name), PubSub("nowhere"))
-        verdicts = await one.handle(msgspec.json.decode(sys.stdin.readline(), type=list[Message]))
+        consumer = make_consumer(Consumer, create_engine(url, process=name), PubSub("nowhere"))
+        verdicts = await consumer.handle(msgspec.json.decode(sys.stdin.readline(), type=list[Message]))
         sys.stdout.write(" ".join(verdict.value for verdict in verdicts) + "\n")
 
     if name == "frozen":
