@@ -93,7 +93,3 @@ class NotRunning(FernError):
 
 class NotClean(FernError):
     exit_code = 20
-
-
-class NotCaught(FernError):
-    exit_code = 21
