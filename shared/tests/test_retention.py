@@ -1,4 +1,4 @@
-"""Old claims and published events go, in time; nothing goes that a replay could still bring back, and nobody waits for it."""
+"""Old claims and published events are deleted in time, under load, and none that a replay could still need."""
 
 import asyncio
 from collections import Counter
