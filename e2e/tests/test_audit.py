@@ -269,11 +269,11 @@ async def test_the_command_ends_with_0_when_all_is_well_and_with_20_when_not_and
 
 
 async def test_without_a_database_the_command_ends_with_19(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        free = taken.getsockname()[1]
-    system.urls["labour"] = f"postgresql://labour:labour@127.0.0.1:{free}/labour"
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        system.urls["labour"] = f"postgresql://labour:labour@127.0.0.1:{nobody.getsockname()[1]}/labour"
 
-    silent = await asyncio.to_thread(run, system, monkeypatch)
+        silent = await asyncio.to_thread(run, system, monkeypatch)
 
     assert silent.exit_code == 19, silent.output
     assert "does not answer" in silent.stderr

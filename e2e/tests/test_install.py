@@ -104,7 +104,7 @@ class Machine:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=240,
         )
 
     def made_with(self) -> list[str]:

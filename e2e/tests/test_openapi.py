@@ -51,7 +51,7 @@ def test_whatever_is_sent_is_answered_as_documented(world: World, operations: li
             operators = case.path.startswith("/operations")
             case.headers = {"Authorization": f"Bearer {OPERATIONS_TOKEN}" if operators else mother}
             case.path_parameters = {name: known.get(name, str(uuid4())) for name in case.path_parameters or {}}
-            case.call_and_validate(checks=CHECKS)
+            case.call_and_validate(checks=CHECKS, timeout=60)
 
         answers_as_documented()
 
@@ -67,7 +67,7 @@ def test_a_stranger_gets_no_5xx_either(world: World, operations: list[Any]) -> N
         @given(case=operation.as_strategy())
         def answers_as_documented(case: Any) -> None:
             case.headers = stranger
-            case.call_and_validate(checks=CHECKS)
+            case.call_and_validate(checks=CHECKS, timeout=60)
 
         answers_as_documented()
 

@@ -23,6 +23,8 @@ AT_THE_LIMIT = "stopping took too long, rolling back what is under way"
 SESSIONS = """
     SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND split_part(application_name, ':', 1) = $1
 """
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'"
+BEGUN = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'labour-relay' AND xact_start > $1"
 LANES_IN_USE = "SELECT 64 - count(*) FROM (SELECT lane FROM outbox_lane FOR UPDATE SKIP LOCKED) AS free"
 BEING_SENT = "SELECT count(*) FROM notification WHERE state = 'SENDING'"
 
@@ -110,8 +112,7 @@ def test_a_request_under_way_is_answered_before_the_api_ends(world: World, load:
     with ThreadPoolExecutor() as others:
         with in_a_transaction(world, "labour", row, labour.id):
             completing = others.submit(world.complete, labour)
-            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-            until(lambda: count(world, "labour", waiting) > 0, what="the request waits for the row")
+            until(lambda: count(world, "labour", WAITING, "labour-api") > 0, what="the request waits for the row")
             stopping = others.submit(world.stop, "labour-api")
             until(lambda: not world.is_healthy("labour-api"), what="no new requests are taken")
         try:
@@ -127,8 +128,12 @@ def test_a_request_under_way_is_answered_before_the_api_ends(world: World, load:
 
 def test_a_relay_whose_bus_hangs_stops_within_its_limit_all_the_same(world: World, load: BackgroundLoad) -> None:
     faults = world.settings.url("pubsub-http") + "/faults"
+    world.freeze("labour-relay")
     httpx.put(f"{faults}/hang", json={"rate": 1}).raise_for_status()
+    [since] = world.sql("labour", "SELECT now()")[0]
+    world.resume("labour-relay")
     try:
+        until(lambda: count(world, "labour", BEGUN, since) > 0, what="a call from before is over")
         until(lambda: count(world, "labour", LANES_IN_USE) > 0, what="it is in the middle of a call")
 
         with stopped(world, "labour-relay") as said:

@@ -24,6 +24,7 @@ def labour(world: World) -> Labour:
     world.until_everyone_is_told(labour, COMPLETE)
     told = "SELECT count(*) FROM told WHERE labour_id = $1 AND status = 'delivered'"
     until(lambda: world.sql("labour", told, labour.id)[0][0] == 2, what="the labour knows that both have it")
+    world.until_nothing_is_lost_or_doubled(labour)
     return labour
 
 
@@ -90,7 +91,8 @@ def test_a_delivery_that_changed_nothing_shows_as_absorbed(world: World) -> None
     event = completed(world, labour)
 
     again = "UPDATE outbox SET published_at = NULL, replayed_at = clock_timestamp() WHERE event_id = $1"
-    world.sql("labour", again, UUID(event.id))
+    again += " AND published_at IS NOT NULL RETURNING 1"
+    until(lambda: world.sql("labour", again, UUID(event.id)), what="it is published, and now due again")
 
     def absorbed() -> list[int]:
         steps = journey(world.settings, event.id).steps

@@ -58,7 +58,7 @@ async def test_four_relays_with_failing_publishes_keep_each_keys_order_and_lose_
     ]
 
     running = [asyncio.create_task(one.run(stop)) for one in relays]
-    await eventually(lambda: all_published(labour_engine), what="everything is published", seconds=60)
+    await eventually(lambda: all_published(labour_engine), what="everything is published")
     stop.set()
     await asyncio.gather(*running)
 
