@@ -51,10 +51,10 @@ audit: $(RUN) ## account for every event of the running system
 chaos: $(RUN) ## break everything under load for two minutes, then account for every message; ARGS="--seconds 600 --seed 7"
 	@$(BIN)/fern chaos $(ARGS)
 
-museum: $(DEV) ## put historical mistakes back in, and see each of them caught
+museum: $(RUN) ## put historical mistakes back in, and see each of them caught
 	@$(BIN)/fern museum $(ARGS)
 
-quest: $(DEV) ## the designs from naive to ours against the same faults; writes the chart into docs/
+quest: $(RUN) ## the designs from naive to ours against the same faults; writes the chart into docs/
 	@$(BIN)/fern quest $(ARGS)
 
 test: check ## lint, types, import arrows and all tests

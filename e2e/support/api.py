@@ -16,9 +16,9 @@ def speaking_as(user: str) -> dict[str, str]:
 
 
 def client(url: str, headers: Mapping[str, str] | None = None) -> httpx.Client:
-    return httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False)
+    return httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False)
 
 
-def async_client(url: str, headers: Mapping[str, str] | None = None, *, timeout: float = 20) -> httpx.AsyncClient:
+def async_client(url: str, headers: Mapping[str, str] | None = None, *, timeout: float = 60) -> httpx.AsyncClient:
     unlimited = httpx.Limits(max_connections=None, max_keepalive_connections=20)
     return httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout, limits=unlimited, trust_env=False)

@@ -23,7 +23,7 @@ async def apply_topology(project: str, topics: dict[str, list[str]], **options: 
 async def pull_all(bus: PubSub, subscription: str) -> list[Message]:
     """Pull and acknowledge every message of a subscription; returns them in the order of publishing."""
     found: list[Message] = []
-    while messages := await bus.pull(subscription, 1000, wait=1.0):
+    while messages := await bus.pull(subscription, 1000, wait=2.0):
         found += messages
         await bus.acknowledge(subscription, [message.ack_id for message in messages])
     return sorted(found, key=lambda message: int(message.message_id))

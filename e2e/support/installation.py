@@ -29,7 +29,7 @@ class Installation:
 
     def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, env=self.environment, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=240, check=False
+            command, env=self.environment, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=900, check=False
         )
 
     def adapt(self, text: str) -> str:

@@ -7,11 +7,6 @@ from contextlib import ExitStack, suppress
 _kept = list[socket.socket]()  # until this process ends
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 def free_port_base() -> int:
     """The first of ten consecutive free ports, below the range from which systems take ports of outgoing connections.
 

@@ -5,7 +5,6 @@ them over HTTP and looks at their effects with SQL. Services may run twice: `lab
 """
 
 import asyncio
-import itertools
 import json
 import os
 import signal
@@ -36,7 +35,9 @@ COMPLETE = "The baby is here! Ada has given birth."
 # Area code and 555-01xx: numbers that are reserved for fiction.
 FICTIONAL_PHONES = [f"+1{area}55501{line:02}" for area in (202, 212, 312, 415, 617, 702, 808) for line in range(100)]
 
-_phones = itertools.cycle(FICTIONAL_PHONES)
+# Each is used once, so that no phone has the text of another labour. The area codes are all in use.
+_area_codes = [100 * first + last for first in range(2, 10) for last in range(1, 20) if last not in (10, 11)]
+_phones = iter([f"+1{area}55501{line:02}" for area in _area_codes for line in range(100)])
 
 
 @dataclass
@@ -252,7 +253,7 @@ class World:
         """Run the `fern` command on this system. Returns the JSON of a listing, and the output of any other command."""
         listing = ["--json"] if "ls" in arguments else []
         command = [FERN, *arguments, *listing]
-        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout) if listing else done.stdout
 
@@ -260,7 +261,7 @@ class World:
         """Run a process of a service that ends by itself."""
         command = [sys.executable, "-m", service, *arguments]
         everything = self.environment() | environment
-        return subprocess.run(command, env=everything, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, env=everything, capture_output=True, text=True, timeout=240, check=False)
 
     def until_everyone_is_told(self, labour: Labour, *texts: str) -> None:
         """Wait until every message of the labour was sent; then everyone must have exactly these texts."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import socket
 import tracemalloc
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,6 @@ from e2e.support.audit_data import (
     id_of,
 )
 from e2e.support.databases import connect
-from e2e.support.ports import free_port
 from fern.audit import auditor, reconciliation
 from fern.commands.audit import audit as audit_command
 from fern.dead_letters import DeadLetter
@@ -253,9 +253,11 @@ async def test_the_command_exits_with_0_if_all_adds_up_with_20_if_not_and_prints
 async def test_without_a_database_the_command_exits_with_19(
     system: AuditedSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    system.urls["labour"] = f"postgresql://labour:labour@127.0.0.1:{free_port()}/labour"
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        system.urls["labour"] = f"postgresql://labour:labour@127.0.0.1:{bound.getsockname()[1]}/labour"
 
-    silent = await asyncio.to_thread(run, system, monkeypatch)
+        silent = await asyncio.to_thread(run, system, monkeypatch)
 
     assert silent.exit_code == 19, silent.output
     assert "does not answer" in silent.stderr

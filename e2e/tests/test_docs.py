@@ -27,7 +27,7 @@ RECORD = re.compile(
 def pages() -> list[Path]:
     """Every Markdown file that is in git or about to be."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate", "*.md"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=30).stdout
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=240).stdout
     return [ROOT / line for line in listed.splitlines() if (ROOT / line).exists()]
 
 

@@ -98,7 +98,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_one() -> None:
 @pytest.mark.system
 def test_the_command_runs_one_exhibit_and_prints_the_score() -> None:
     command = [sys.executable, "-m", "fern", "museum", "mark-before-publish", "--json"]
-    ended = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=240)
+    ended = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=900)
 
     assert ended.returncode == 0, ended.stderr
     report = json.loads(ended.stdout)

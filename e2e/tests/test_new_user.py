@@ -21,7 +21,7 @@ def test_the_demo_sends_every_text_once_even_while_processes_are_killed(installa
 
     assert demo["problem"] is None
     assert sorted(text["event_type"] for text in demo["texts"]) == ["labour.begun"] * 2 + ["labour.completed"] * 2
-    hops = [hop["hop"] for hop in demo["hops"] if hop["scene"] == "the baby is here"]
+    hops = [hop["hop"] for hop in demo["hops"] if hop["scene"] == "the baby is here" and "doubt" not in hop["hop"]]
     assert hops == ["committed", "in the outbox", "published", "claimed", "SMS sent", "SMS sent"]
 
 

@@ -39,7 +39,7 @@ def check(operations: list[Any], examples: int, prepare: Callable[[Any], None]) 
         @given(case=operation.as_strategy())
         def is_answered_as_documented(case: Any) -> None:
             prepare(case)
-            case.call_and_validate(checks=CHECKS)
+            case.call_and_validate(checks=CHECKS, timeout=60)
 
         is_answered_as_documented()
 

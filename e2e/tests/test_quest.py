@@ -124,7 +124,7 @@ def test_the_chart_shows_the_numbers_of_the_page_in_shapes_and_in_words() -> Non
 @pytest.mark.system
 def test_the_command_lists_the_faults_through_fern_as_well() -> None:
     command = [sys.executable, "-m", "fern", "quest", "--list", "--json"]
-    listed = json.loads(subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, check=True, timeout=60).stdout)
+    listed = json.loads(subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, check=True, timeout=240).stdout)
 
     assert [one["name"] for one in listed] == list(FAULTS)
 

@@ -17,8 +17,10 @@ from e2e.support.world import COMPLETE, World
 
 AT_THE_LIMIT = "stopping took too long, rolling back what is under way"
 
-# What a killed process would leave behind
+# What a killed process would leave behind, and what a test waits for
 SESSIONS = "pg_stat_activity WHERE datname = current_database() AND split_part(application_name, ':', 1) = $1"
+WAITING = "pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'"
+BEGUN = "pg_stat_activity WHERE application_name = 'labour-relay' AND xact_start > $1"
 FREE_LANES = "(SELECT lane FROM outbox_lane FOR UPDATE SKIP LOCKED) AS free"
 SENDING = "notification WHERE state = 'SENDING'"
 LANES = 64
@@ -103,7 +105,7 @@ def test_a_request_under_way_is_answered_before_the_api_ends(world: World, load:
     with ThreadPoolExecutor() as others:
         with in_a_transaction(world, "labour", row, labour.id):
             completing = others.submit(world.complete, labour)
-            until(lambda: world.count("labour", "pg_locks WHERE NOT granted") > 0, what="the request waits for the row")
+            until(lambda: world.count("labour", WAITING, "labour-api") > 0, what="the request waits for the row")
             stopping = others.submit(world.stop, "labour-api")
             until(lambda: not world.is_healthy("labour-api"), what="no new requests are accepted")
         try:
@@ -118,8 +120,12 @@ def test_a_request_under_way_is_answered_before_the_api_ends(world: World, load:
 
 
 def test_a_relay_whose_bus_hangs_stops_within_its_limit_all_the_same(world: World, load: BackgroundLoad) -> None:
+    world.freeze("labour-relay")
     world.pubsub.put("/faults/hang", json={"rate": 1}).raise_for_status()
+    [since] = world.sql("labour", "SELECT now()")[0]
+    world.resume("labour-relay")
     try:
+        until(lambda: world.count("labour", BEGUN, since) > 0, what="an earlier call is over")
         until(lambda: world.count("labour", FREE_LANES) < LANES, what="it is in the middle of a call")
 
         with stopped(world, "labour-relay") as said:

@@ -24,6 +24,7 @@ def labour(world: World) -> Labour:
     world.until_everyone_is_told(labour, COMPLETE)
     delivered = "told WHERE labour_id = $1 AND status = 'delivered'"
     until(lambda: world.count("labour", delivered, labour.id) == 2, what="the labour shows both texts as delivered")
+    world.until_nothing_is_lost_or_doubled(labour)
     return labour
 
 
@@ -86,7 +87,8 @@ def test_a_repeated_delivery_is_shown_as_absorbed(world: World) -> None:
     event = completed(world, labour)
 
     again = "UPDATE outbox SET published_at = NULL, replayed_at = clock_timestamp() WHERE event_id = $1"
-    world.sql("labour", again, UUID(event.id))
+    again += " AND published_at IS NOT NULL RETURNING 1"
+    until(lambda: world.sql("labour", again, UUID(event.id)), what="it is published, and now due again")
 
     def absorbed() -> list[int]:
         steps = journey(world.settings, event.id).steps

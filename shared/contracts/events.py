@@ -1,4 +1,4 @@
-"""What can happen. Names are past tense; fields are facts at the time, never references to be looked up later."""
+"""The events. A name is in the past tense; a field is a fact at that time, never a reference to be looked up later."""
 
 from datetime import datetime
 from typing import Annotated, ClassVar
@@ -21,7 +21,7 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 class SubscriberAdded(Event, frozen=True, kw_only=True):
-    """Somebody is to be told. `roster_version` counts the changes of a labour's roster, without gaps, from 1."""
+    """A person joins the roster and will be notified. `roster_version` counts the changes of a roster, without gaps, from 1."""
 
     type = "subscriber.added"
 
@@ -39,13 +39,13 @@ class SubscriberRemoved(Event, frozen=True, kw_only=True):
 
 
 class _Person(Event, frozen=True, kw_only=True):
-    """About somebody who is not on the roster by it: nobody is told because of it."""
+    """About one person. Does not change the roster, so no message is sent because of it."""
 
     person_id: UUID
 
 
 class SubscriberRequested(_Person, frozen=True, kw_only=True):
-    """Somebody with an invite asks to be told."""
+    """A person with an invite asks to be notified."""
 
     type = "subscriber.requested"
 
@@ -53,7 +53,7 @@ class SubscriberRequested(_Person, frozen=True, kw_only=True):
 
 
 class SubscriberWithdrawn(_Person, frozen=True, kw_only=True):
-    """A request came to nothing: refused, taken back, or blocked."""
+    """A request was refused or withdrawn, or the person was blocked."""
 
     type = "subscriber.withdrawn"
 
@@ -94,7 +94,7 @@ class LabourPlanned(Event, frozen=True, kw_only=True):
 
 
 class LabourBegun(Event, frozen=True, kw_only=True):
-    """`roster_version` is the roster this was made under: whoever tells people must know that roster first."""
+    """`roster_version` is the roster at that time: a consumer that notifies people must have applied it first."""
 
     type = "labour.begun"
 
@@ -104,7 +104,7 @@ class LabourBegun(Event, frozen=True, kw_only=True):
 
 
 class LabourAnnounced(Event, frozen=True, kw_only=True):
-    """The mother has something to say to everyone. `roster_version` as in `LabourBegun`."""
+    """An announcement to everyone on the roster. `roster_version` as in `LabourBegun`."""
 
     type = "labour.announced"
 
@@ -114,7 +114,7 @@ class LabourAnnounced(Event, frozen=True, kw_only=True):
 
 
 class LabourStatusPosted(Event, frozen=True, kw_only=True):
-    """For those who look; nobody is sent a message."""
+    """Shown to those who read the labour. No message is sent."""
 
     type = "labour.status-posted"
 
@@ -129,7 +129,7 @@ class LabourStatusRemoved(Event, frozen=True, kw_only=True):
 
 
 class LabourPhaseChanged(Event, frozen=True, kw_only=True):
-    """Further on: from `previous` to `phase`. Beginning and completing have events of their own."""
+    """From `previous` to a later `phase`. Beginning and completing have events of their own."""
 
     type = "labour.phase-changed"
 
@@ -155,7 +155,7 @@ class ContractionEnded(Event, frozen=True, kw_only=True):
 
 
 class ContractionCorrected(Event, frozen=True, kw_only=True):
-    """As it is now, after the correction; one that still runs has no end and no intensity."""
+    """The values after the correction. A running contraction has no end and no intensity."""
 
     type = "contraction.corrected"
 
@@ -192,7 +192,7 @@ class _Notification(Event, frozen=True, kw_only=True):
 
 
 class NotificationSent(_Notification, frozen=True, kw_only=True):
-    """The provider has taken the message."""
+    """The provider has accepted the message."""
 
     type = "notification.sent"
 
@@ -208,7 +208,7 @@ class NotificationDelivered(_Notification, frozen=True, kw_only=True):
 
 
 class NotificationFailed(_Notification, frozen=True, kw_only=True):
-    """It will not reach this person. `reason` is a sentence for people, without personal data."""
+    """The message will not reach the person. `reason` is a sentence for people, without personal data."""
 
     type = "notification.failed"
 

@@ -37,7 +37,7 @@ class Publisher(Protocol):
         """
 
 
-class Subscriber(Protocol):
+class MessageSource(Protocol):
     """Every method raises `BusUnavailable` if the bus does not answer."""
 
     async def pull(self, subscription: str, limit: int, *, wait: float) -> list[Message]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from structlog import get_logger
 
 from messaging.backoff import Backoff, wait
-from messaging.bus import Message, Subscriber, by_subscription
+from messaging.bus import Message, MessageSource, by_subscription
 from messaging.consumer import Handle, Verdict
 from messaging.errors import BusUnavailable
 
@@ -31,7 +31,7 @@ class Receiver:
 
     def __init__(
         self,
-        bus: Subscriber,
+        bus: MessageSource,
         subscriptions: Sequence[str],
         handle: Handle,
         *,

@@ -137,7 +137,7 @@ def test_the_lock_key_is_the_same_in_every_process(hash_seed: str) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=240,
     )
 
     assert int(printed.stdout) == lock_key("tests", event_id)

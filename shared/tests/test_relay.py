@@ -58,7 +58,7 @@ async def test_four_relays_with_failing_publishes_keep_each_keys_order_and_lose_
     ]
 
     running = [asyncio.create_task(one.run(stop)) for one in relays]
-    await eventually(lambda: all_published(labour_engine), what="everything is published", seconds=60)
+    await eventually(lambda: all_published(labour_engine), what="everything is published")
     stop.set()
     await asyncio.gather(*running)
 
@@ -173,7 +173,7 @@ async def test_a_bus_that_is_away_costs_no_attempts_and_is_waited_for_calmly(
             calls += 1
             asked.set()
             if not back.is_set():
-                raise BusUnavailable("nobody there")
+                raise BusUnavailable("no answer")
             return await bus.publish(topic, messages)
 
     await emit(labour_units, Happened("a", 1))
@@ -235,7 +235,7 @@ async def test_a_relay_that_dies_anywhere_leaves_its_work_to_the_next(
     assert len(numbers) == (2 if point is relay.AFTER_READ else 4)  # at least once, and here is why not exactly once
 
 
-async def test_a_hint_after_the_commit_wakes_the_relay_long_before_it_would_poll(
+async def test_a_wake_up_after_the_commit_wakes_the_relay_long_before_it_would_poll(
     labour_url: str, labour_engine: AsyncEngine, bus: PubSub
 ) -> None:
     waker = Waker(labour_url, relay.CHANNEL, process="test")
@@ -260,7 +260,7 @@ async def test_a_hint_after_the_commit_wakes_the_relay_long_before_it_would_poll
         task.cancel()
 
 
-async def test_hints_go_on_after_their_connection_was_cut_at_any_moment(
+async def test_wake_ups_continue_after_their_connection_was_cut_at_any_moment(
     postgres: TemporaryServer, labour_url: str
 ) -> None:
     woken = asyncio.Event()
@@ -269,20 +269,20 @@ async def test_hints_go_on_after_their_connection_was_cut_at_any_moment(
     tasks = [asyncio.create_task(task) for task in (waker.run(), listener.run())]
     await woken.wait()  # the first one says that the listener is connected
 
-    async def a_hint_arrives() -> bool:
+    async def a_wake_up_arrives() -> bool:
         waker.wake()
         return woken.is_set()
 
     for turns in range(6):
-        await eventually(a_hint_arrives, what=f"a hint arrives on a new connection (after {turns} turns)")
+        await eventually(a_wake_up_arrives, what=f"a wake-up arrives on a new connection (after {turns} turns)")
         woken.clear()
         with suppress(TimeoutError):  # it was lost if the connection was still the one that had been cut
             async with asyncio.timeout(1):
-                await woken.wait()  # for the last hint that was given: now the waker has nothing to do
+                await woken.wait()  # for the last wake-up that was sent: now the waker has nothing to do
         woken.clear()
         cutting = threading.Thread(target=asyncio.run, args=[_cut(postgres, "cut:wake")])
         cutting.start()
-        cutting.join()  # without a turn of our loop, on purpose: the server's goodbye is there, and nobody has read it
+        cutting.join()  # without a turn of our loop, on purpose: the goodbye of the server has arrived and is not read yet
         for _ in range(turns):
             await asyncio.sleep(0)
 

@@ -60,6 +60,7 @@ class Run:
     committed: int = 0
     texts: int = 0
     unfinished: int = 0
+    observed: float = 0.0  # when the observation began that found these
     account: ChaosAccount = field(default_factory=ChaosAccount)
 
     @property
@@ -117,8 +118,10 @@ async def inject_faults_under_load(world: World, server: TemporaryServer, run: R
 async def _observe(world: World, run: Run) -> None:
     """Keep the counts of the run up to date. Without a terminal, print them every few seconds."""
     for look in itertools.count():
+        began = time.monotonic()
         try:
             run.committed, run.texts, run.unfinished = await asyncio.to_thread(progress_of, world)
+            run.observed = began
         except Exception as error:
             if not (is_transient(error) or isinstance(error, sqlite3.Error)):  # the databases have faults, too
                 raise
@@ -130,7 +133,7 @@ async def _observe(world: World, run: Run) -> None:
 async def _until_quiet(run: Run) -> None:
     """The account names what has not arrived when the time is over."""
     deadline, quiet_since, last = time.monotonic() + QUIET_WITHIN, time.monotonic(), -1
-    while time.monotonic() < deadline and time.monotonic() - quiet_since < QUIET_FOR:
+    while time.monotonic() < deadline and run.observed - quiet_since < QUIET_FOR:
         if run.unfinished or run.committed != last:
             quiet_since, last = time.monotonic(), run.committed
         await asyncio.sleep(0.2)

@@ -11,8 +11,9 @@ FernError                    1  any other failure, such as a demo with a missing
 ├── PostgresUnusable        17  the embedded server cannot be used: no binaries, data of another version, no connection
 ├── JobFailed               18  a migration, the topology or a compose command failed
 ├── NotRunning              19  the command needs a running system
-├── NotClean                20  an audit found lost, duplicated, misordered, unexplained or stuck events or texts
-└── NotCaught               21  the tests did not detect a mistake of the museum
+└── NotClean                20  an audit found lost, duplicated, misordered, unexplained or stuck events or texts
+
+`fern museum` ends with 21 if a mistake was not detected.
 """
 
 import os
@@ -93,7 +94,3 @@ class NotRunning(FernError):
 
 class NotClean(FernError):
     exit_code = 20
-
-
-class NotCaught(FernError):
-    exit_code = 21

@@ -17,6 +17,7 @@ async def fern(*words: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.system
 async def test_the_command_lists_sets_and_clears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(tmp_path / "pubsub") as emulator:
         base = int(emulator.http_url.rpartition(":")[2]) - PORTS["pubsub-http"]

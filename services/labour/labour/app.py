@@ -36,7 +36,7 @@ def build(settings: Settings) -> Litestar:
         return UnitOfWork(engine, source="labour", committed=waker.wake)
 
     changes = Changes(units_of_work)
-    listener = Listener(settings.database_url, relay.CHANNEL, changes.hint, process="labour-api")
+    listener = Listener(settings.database_url, relay.CHANNEL, changes.wake, process="labour-api")
 
     async def lifespan(app: Litestar) -> AsyncGenerator[None, None]:
         running = (waker.run(), listener.run(), changes.run(app.state.stopping))

@@ -60,7 +60,7 @@ async def next_event(lines: AsyncIterator[str]) -> Seen:
 
 
 @pytest.fixture
-def hints_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def wake_ups_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "POLL_SECONDS", NEVER)
 
 
@@ -81,7 +81,7 @@ async def test_a_stream_begins_with_the_labour_as_it_is(labour_client: AsyncClie
     assert first == ("labour", "2", (await labour_client.get(labour)).json())
 
 
-@pytest.mark.usefixtures("hints_only")
+@pytest.mark.usefixtures("wake_ups_only")
 async def test_what_another_process_changes_is_seen_by_all_who_follow(
     labour_client: AsyncClient, other_client: AsyncClient
 ) -> None:
@@ -99,7 +99,7 @@ async def test_what_another_process_changes_is_seen_by_all_who_follow(
         assert [await next_event(lines) for lines in (one, two)] == [("labour", "3", complete)] * 2
 
 
-@pytest.mark.usefixtures("hints_only")
+@pytest.mark.usefixtures("wake_ups_only")
 async def test_who_was_told_is_seen_as_soon_as_the_consumer_knows(
     labour_client: AsyncClient, labour_url: str, bus_host: str, project: str
 ) -> None:
@@ -147,7 +147,7 @@ async def _publish(bus: PubSub, event: NotificationSent | NotificationDelivered)
     await bus.publish(event.type, [Outgoing(msgspec.json.encode(event), context)])
 
 
-async def test_a_change_whose_hint_was_lost_is_found_by_looking(
+async def test_a_change_whose_wake_up_was_lost_is_found_by_polling(
     labour_client: AsyncClient, labour_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "POLL_SECONDS", 0.1)
@@ -191,7 +191,7 @@ async def test_while_nothing_happens_a_comment_keeps_the_stream_open(
     assert beats == [": still here", "", ": still here", ""]
 
 
-@pytest.mark.usefixtures("hints_only")
+@pytest.mark.usefixtures("wake_ups_only")
 async def test_clients_that_do_not_read_hold_up_no_others(
     labour_client: AsyncClient, labour_engine: AsyncEngine
 ) -> None:

@@ -201,7 +201,7 @@ async def test_a_late_outcome_of_an_older_attempt_changes_nothing(office: PostOf
     assert await office.row(one.id) == before
     assert before["attempt"] == 2
     assert await office.events(one.id) == ["notification.sent"]
-    assert logs[-1]["event"] == "late sms outcome ignored"
+    assert "late sms outcome ignored" in [line["event"] for line in logs]  # the sandbox logs, too
 
 
 async def test_a_sender_whose_lease_expired_still_records_its_outcome(office: PostOffice) -> None:

@@ -104,7 +104,7 @@ def set_faults(office: PostOffice, fault: str) -> None:
 
 @contextlib.asynccontextmanager
 async def office_at(url: str, data_dir: Path, **options: float) -> AsyncIterator[PostOffice]:
-    engine = create_engine(url, process="test", pool_size=10)
+    engine = create_engine(url, process="test", pool_size=10, connect_timeout=60)
     try:
         async with post_office(units_of_work(engine, "notification"), data_dir, **options) as office:
             yield office

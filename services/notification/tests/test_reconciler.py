@@ -78,10 +78,12 @@ async def test_a_message_hidden_for_less_than_the_quarantine_is_found_in_time(of
     if fault == "list-lag":
         office.fault(fault, seconds=0.3)
     one = await (in_doubt(office) if fault == "list-lag" else in_doubt(office, fault, seconds=0.3))
-    reconciler = office.reconciler(quarantine=HOUR)
-    assert (await reconciler.run_once()).sent_again == 0
 
-    await eventually(reconciler.run_once, lambda counts: counts.found == 1)
+    async def state_after_asking() -> str:
+        assert (await office.reconciler(quarantine=HOUR).run_once()).sent_again == 0
+        return await office.state(one.id)
+
+    await eventually(state_after_asking, lambda state: state == "SENT")
 
     assert await office.dispatcher().run_once() == 0
     assert len(office.texts(one)) == 1

@@ -167,7 +167,7 @@ def test_no_process_starts_with_an_empty_auth_token_outside_local_mode(role: str
         "TWILIO_FROM": "+12025550100",
     }
     ended = subprocess.run(
-        [sys.executable, "-m", "notification", role], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "notification", role], env=environment, capture_output=True, text=True, timeout=240
     )
 
     assert ended.returncode == 78

@@ -21,7 +21,7 @@ from fern.settings import SERVICES
 from fern.topology import Declared
 
 SHOWN = 20  # events without effect that are printed; in JSON 1000
-RELAY_SECONDS, CONSUMER_SECONDS = 60.0, 10.0  # without any progress, after which the command stops waiting
+RELAY_SECONDS, CONSUMER_SECONDS = 60.0, 30.0  # without any progress, after which the command stops waiting
 _AGO = re.compile(r"(\d+)([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 

@@ -110,7 +110,7 @@ class Supervisor:
         """False if the running daemon was started with other settings."""
         return self._config.exists() and self._config.read_text() == self.config()
 
-    def start_daemon(self, timeout: float = 15.0) -> None:
+    def start_daemon(self, timeout: float = 60.0) -> None:
         for directory in (self._settings.home, self._settings.logs, self._settings.home / "heartbeats"):
             directory.mkdir(parents=True, exist_ok=True)
         self._log.unlink(missing_ok=True)  # restarts are counted in it, from here on
@@ -144,7 +144,7 @@ class Supervisor:
             for info in infos
         }
 
-    def stop(self, names: Sequence[str], timeout: float = 20.0) -> None:
+    def stop(self, names: Sequence[str], timeout: float = 60.0) -> None:
         """Stop all of them at the same time and wait. supervisord kills a process that ignores its signal for 12 s."""
         for name in names:
             if self.states()[name].is_up:
@@ -153,7 +153,7 @@ class Supervisor:
         while any(self.states()[name].pid for name in names) and time.monotonic() < deadline:
             time.sleep(0.05)
 
-    def shut_down(self, timeout: float = 20.0) -> None:
+    def shut_down(self, timeout: float = 60.0) -> None:
         daemon = self.daemon()
         self._rpc.shutdown()
         if daemon:

@@ -67,17 +67,17 @@ class Changes:
     def __init__(self, units_of_work: UnitsOfWork) -> None:
         self._units_of_work = units_of_work
         self._watches = set[Watch]()
-        self._hinted = asyncio.Event()
+        self._woken = asyncio.Event()
         self.ended = False
 
-    def hint(self) -> None:
-        self._hinted.set()
+    def wake(self) -> None:
+        self._woken.set()
 
     @contextmanager
     def watch(self, labour_id: UUID, seen: Mark) -> Iterator[Watch]:
         watch = Watch(labour_id, seen)
         self._watches.add(watch)
-        self.hint()  # the labour may have changed since it was read
+        self.wake()  # the labour may have changed since it was read
         try:
             yield watch
         finally:
@@ -86,8 +86,8 @@ class Changes:
     async def run(self, stopping: asyncio.Event) -> None:
         """Runs until `stopping` is set; then every stream ends, so that a stop does not wait for open streams."""
         while not stopping.is_set():
-            await wait_for_any(self._hinted, stopping, seconds=POLL_SECONDS)
-            self._hinted.clear()
+            await wait_for_any(self._woken, stopping, seconds=POLL_SECONDS)
+            self._woken.clear()
             try:
                 await self._look()
             except Exception as error:  # a failed query must not end the streams; the next one tries again
