@@ -19,7 +19,7 @@ from e2e.experiments.quest.__main__ import CHART, LABOURS, PAGE, SEED, quest
 from e2e.experiments.quest.designs import DESIGNS, DualWrite, Ours, RecordBeforeSend
 from e2e.experiments.quest.environment import Outcome
 from e2e.experiments.quest.faults import FAULTS, draw
-from e2e.experiments.quest.report import MEANINGS, RIGHT, QuestReport, in_words, schedule, section, svg
+from e2e.experiments.quest.report import LOOKS, RIGHT, QuestReport, in_words, schedule, section, svg
 from e2e.experiments.quest.runner import run_designs
 from fern.runtime.postgres import TemporaryServer
 from fern.settings import PROJECT_ROOT
@@ -104,7 +104,7 @@ def test_the_page_has_the_outcome_of_each_fault_alone(outcomes: Outcomes) -> Non
 def test_the_chart_shows_the_numbers_of_the_page_in_shapes_and_in_words() -> None:
     rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines()]
     counts = {
-        row[0]: dict(zip(MEANINGS, map(int, row[1:]), strict=True))
+        row[0]: dict(zip(LOOKS, map(int, row[1:]), strict=True))
         for row in rows
         if row[0] in {design.name for design in DESIGNS} and row[1].isdigit()
     }

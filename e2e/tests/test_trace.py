@@ -1,14 +1,12 @@
 """`fern trace` and `fern audit` on a running system: the whole path of an event without personal data, and no false finding."""
 
 import asyncio
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import datetime
 from uuid import UUID
 
 import pytest
 
+from e2e.support.background_load import BackgroundLoad
 from e2e.support.waiting import until
 from e2e.support.world import COMPLETE, Labour, World
 from fern.audit.auditor import Finding, audit
@@ -118,12 +116,11 @@ def test_an_unknown_id_is_refused_with_a_command_to_try(world: World, unknown: s
     assert refused.value.command
 
 
-def test_an_audit_of_a_system_under_load_has_no_false_finding(world: World) -> None:
-    """Audits without a pause, while labours are planned and completed."""
+def test_an_audit_of_a_system_under_load_has_no_false_finding(world: World, load: BackgroundLoad) -> None:
     before = _findings(world, overdue=0)  # left by other tests, or still being processed
-    with _labours(world, 8):
-        during = [_findings(world, overdue=60) - before for _ in range(4)]
+    during = [_findings(world, overdue=60) - before for _ in range(4)]
 
+    load.assert_everyone_is_told_once()
     assert during == [set()] * 4
     until(lambda: _findings(world, overdue=0) <= before, what="everything is processed")
 
@@ -131,19 +128,3 @@ def test_an_audit_of_a_system_under_load_has_no_false_finding(world: World) -> N
 def _findings(world: World, overdue: float) -> set[Finding]:
     sandbox = world.settings.url("sms-sandbox")
     return set(asyncio.run(audit(world.urls, sandbox=sandbox, overdue_seconds=overdue)).findings)
-
-
-@contextmanager
-def _labours(world: World, count: int) -> Iterator[None]:
-    """Complete labours in the background. Returns when everyone has been told."""
-
-    def run() -> None:
-        for _ in range(count):
-            labour = world.plan("Grace", "Alan")
-            world.complete(labour)
-            world.until_everyone_is_told(labour, COMPLETE)
-
-    with ThreadPoolExecutor(1) as elsewhere:
-        running = elsewhere.submit(run)
-        yield
-        running.result()

@@ -10,8 +10,9 @@ import asyncio
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -20,6 +21,7 @@ from uuid_utils.compat import uuid7
 from e2e.experiments.chaos.schedule import LEASE, QUARANTINE, TIMEOUT, Action, FaultKind
 from e2e.support.api import async_client
 from e2e.support.databases import migrated_server, service_urls
+from e2e.support.waiting import eventually
 from e2e.support.world import World, running_world
 from fern.client import APIS
 from fern.runtime.postgres import TemporaryServer
@@ -121,9 +123,9 @@ class FaultInjector:
         await asyncio.sleep(action.seconds)
         self._world.spawn(action.target)
         self._killed.discard(action.target)
-        deadline = _now() + HEALTHY_WITHIN
-        while not await asyncio.to_thread(self._world.is_healthy, action.target) and _now() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(POLL_SECONDS)
+        with suppress(AssertionError):  # then the run continues without it
+            healthy = partial(asyncio.to_thread, self._world.is_healthy, action.target)
+            await eventually(healthy, what=f"{action.target} is healthy", seconds=HEALTHY_WITHIN)
         return True
 
     async def _freeze(self, action: Action) -> bool:
@@ -157,19 +159,17 @@ class FaultInjector:
         end = _now() + action.seconds
         url = f"{self._world.settings.url(APIS[action.kind])}/faults/{action.target}"
         switched_on = False
-        while not switched_on and _now() < end:
-            switched_on = await self._call("PUT", url, action.options)
+        with suppress(AssertionError):
+            put = partial(self._call, "PUT", url, action.options)
+            switched_on = await eventually(put, seconds=action.seconds)
         await asyncio.sleep(end - _now())
-        async with asyncio.timeout(ANSWERS_WITHIN):
-            while not await self._call("DELETE", url):
-                pass
+        await eventually(lambda: self._call("DELETE", url), what=f"{url} is deleted", seconds=ANSWERS_WITHIN)
         return switched_on
 
     async def _call(self, method: str, url: str, body: dict[str, object] | None = None) -> bool:
         try:
             (await self._http.request(method, url, json=body)).raise_for_status()
         except httpx.TransportError:
-            await asyncio.sleep(POLL_SECONDS)
             return False
         return True
 
@@ -182,9 +182,9 @@ class FaultInjector:
         self.poison.add(str(event_id))
         bus = PubSub(PROJECT_ID, timeout=2.0)
         try:
-            async with asyncio.timeout(ANSWERS_WITHIN):
-                while not await _publish(bus, action.target, Outgoing(b"{}", {**about, "ce-sequence": "0"})):
-                    pass
+            message = Outgoing(b"{}", {**about, "ce-sequence": "0"})
+            published = partial(_publish, bus, action.target, message)
+            await eventually(published, what="the poison is published", seconds=ANSWERS_WITHIN)
         finally:
             await bus.close()
         return True
@@ -203,7 +203,6 @@ async def _publish(bus: PubSub, topic: str, message: Outgoing) -> bool:
     try:
         await bus.publish(topic, [message])
     except BusUnavailable:
-        await asyncio.sleep(POLL_SECONDS)
         return False
     return True
 

@@ -21,7 +21,7 @@ from e2e.support.crash import SimulatedCrash
 from e2e.support.sample_events import Happened
 from messaging import claims
 from messaging.bus import Message, Outgoing, Publisher
-from messaging.consumer import AFTER_CLAIM, Consumer, Received, Verdict
+from messaging.consumer import Consumer, Received, Verdict
 from messaging.database import create_engine
 from messaging.envelope import Envelope
 from messaging.faults import FaultPoint
@@ -192,24 +192,15 @@ class InterceptedBus:
 
 
 def run_consumer() -> None:
-    """The program of a consumer process: reads a batch from stdin, handles it, and prints the verdicts. The process with the name
-    "frozen" stops as soon as it has its claim.
-    """
+    """The program of a consumer process: reads a batch from stdin, handles it, and prints the verdicts."""
     url, lock_key, name = sys.argv[1:]
     module, _, function = lock_key.partition(":")
     configure(name, "CRITICAL")  # stdout is reserved for the verdicts
-
-    async def freeze() -> None:
-        sys.stdout.write("frozen\n")
-        sys.stdout.flush()
-        await asyncio.Event().wait()
 
     async def consume() -> None:
         consumer = make_consumer(Consumer, create_engine(url, process=name), PubSub("nowhere"))
         verdicts = await consumer.handle(msgspec.json.decode(sys.stdin.readline(), type=list[Message]))
         sys.stdout.write(" ".join(verdict.value for verdict in verdicts) + "\n")
 
-    if name == "frozen":
-        AFTER_CLAIM.arm(freeze)
     with patch.object(claims, "lock_key", getattr(import_module(module), function)):
         asyncio.run(consume())

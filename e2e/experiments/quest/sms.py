@@ -4,21 +4,19 @@ The designs are those of `fern quest`, and every message is delivered twice. Wha
 code 1 if our design lost a text, or duplicated one under a fault that it claims to survive.
 """
 
-import json
 import random
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from e2e.experiments.quest.designs import QUARANTINE, Design, Ours, RecordBeforeSend, SendInTheClaim
 from e2e.experiments.quest.environment import Faults, Outcome
 from e2e.experiments.quest.faults import HIDDEN
 from e2e.experiments.quest.runner import compare
-from fern.output import make_console
+from fern.output import json_option, make_console, print_json
 from servicekit.logs import configure
 from sms_sandbox.faults import KINDS
 
@@ -136,19 +134,18 @@ def broken(results: Sequence[ScenarioCounts]) -> list[str]:
     "--messages", type=click.IntRange(1, MOST_PEOPLE), default=10, show_default=True, help="People for each fault."
 )
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Decides whom each fault hits.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def main(messages: int, seed: int, as_json: bool) -> None:
     """Compare three designs of sending a text under the same faults: who gets it once, twice, or never?"""
     configure("quest", "CRITICAL")
-    Console(stderr=True, highlight=False).print(
-        f"{len(DESIGNS)} designs, {len(SCENARIOS)} faults, {messages} people each; half of them are hit (seed {seed})"
-    )
+    half = f"{messages} people each; about half of them are hit (seed {seed})"
+    click.echo(f"{len(DESIGNS)} designs, {len(SCENARIOS)} faults, {half}", err=True)
     results = count(compare(all_hits(messages, seed), list(DESIGNS.values())), messages)
     wrong = broken(results)
     if as_json:
         sums = {title: asdict(count) for title, count in totals(results).items()}
         report = {"seed": seed, "messages": messages, "results": [asdict(result) for result in results], "totals": sums}
-        click.echo(json.dumps(report | {"broken": wrong}, indent=2))
+        print_json(report | {"broken": wrong})
     else:
         console = make_console()
         console.print()
