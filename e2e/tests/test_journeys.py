@@ -50,10 +50,7 @@ def test_the_status_callbacks_of_the_provider_end_in_delivered_and_the_labour_kn
     until(lambda: _told(world, labour) == [("Grace", "labour.completed", "delivered")], what="the labour shows it")
     query = "SELECT topic FROM outbox WHERE ordering_key = $1 ORDER BY position"
     topics = [row["topic"] for row in world.sql("notification", query, str(labour.id))]
-    assert topics == [
-        "notification.sent",
-        "notification.delivered",
-    ]
+    assert topics == ["notification.sent", "notification.delivered"]
 
 
 def test_no_log_line_has_a_phone_number_or_a_text(world: World) -> None:

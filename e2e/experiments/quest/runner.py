@@ -12,11 +12,7 @@ from typing import Any
 
 from e2e.experiments.quest.designs import Design, NotAccepted, Process
 from e2e.experiments.quest.environment import AT_ONCE, Environment, Faults, Outcome, new_environment, subscription
-from e2e.experiments.quest.faults import (
-    Case,
-    RolledBack,
-    requested,
-)
+from e2e.experiments.quest.faults import Case, RolledBack, requested
 from e2e.support.crash import SimulatedCrash
 from e2e.support.databases import fresh_databases, migrated_server
 from fern.errors import FernError
