@@ -78,9 +78,8 @@ def guarded(item: pytest.Item) -> Iterator[None]:
 
     def checked(self: subprocess.Popen[Any], args: Any, *rest: Any, **options: Any) -> None:
         program = str(args if isinstance(args, str) else args[0])
-        if program != "git" and not Path(program).is_relative_to(
-            tempfile.gettempdir()
-        ):  # where a test has its own programs
+        # The programs that a test makes for itself are in the folder for temporary files.
+        if program != "git" and not Path(program).is_relative_to(tempfile.gettempdir()):
             refuse(f"{program} was started")
         start(self, args, *rest, **options)
 
