@@ -1,7 +1,7 @@
-"""Books in order, made up: labours that were begun, of which two people each know. For tests that meddle, or need many.
+"""Consistent audit data: the rows of labours that have begun, each with two subscribers who got the text.
 
-Per labour three events of the Labour service, two messages and texts, and four events of the Notification service about them,
-with all the rows in both databases that such a history leaves behind.
+For each labour there are three events of the Labour service, two messages with their texts, and four events of the Notification
+service about them, with every row that such a history leaves in both databases. Tests then change rows, or create many labours.
 """
 
 import time
@@ -12,85 +12,86 @@ from pathlib import Path
 from uuid import UUID
 
 import asyncpg
-import httpx
 
+from e2e.support.api import async_client
+from e2e.support.databases import connect
 from fern.audit.auditor import AuditReport, audit
 from fern.dead_letters import DeadLetter
 from sms_sandbox import Address, running
 from sms_sandbox.message import Message as Text
 
 ACCOUNT = "AC" + 32 * "0"
-BEGAN = int(time.time() * 1000) - 7 * 86_400_000  # a week ago: a labour a second since then
+BEGAN = int(time.time() * 1000) - 7 * 86_400_000  # a week ago; one labour in each second since then
 
-# What was made for the n-th labour, in this order: the second column of the ids.
+# What belongs to a labour. The number is part of the ids: `id_of(BEGUN, 3)` is the event `labour.begun` of labour 3.
 LABOUR, GRACE, ALAN, GRACE_ADDED, ALAN_ADDED, BEGUN, TO_GRACE, TO_ALAN = range(1, 9)
 SENT_TO_GRACE, SENT_TO_ALAN, GRACE_HAS_IT, ALAN_HAS_IT = range(9, 13)
 
 
-def made(what: int, n: int) -> UUID:
-    """A UUIDv7 that Python and both databases agree on."""
+def id_of(what: int, n: int) -> UUID:
+    """A UUIDv7; the SQL function of the same name returns the same."""
     return UUID(f"{BEGAN + n * 1000:012x}7{what:03x}8{n:015x}")
 
 
-MADE = f"""
-    CREATE FUNCTION made(what int, n int) RETURNS uuid IMMUTABLE LANGUAGE sql RETURN (
+SQL_FUNCTIONS = f"""
+    CREATE FUNCTION id_of(what int, n int) RETURNS uuid IMMUTABLE LANGUAGE sql RETURN (
         lpad(to_hex({BEGAN} + n * 1000::bigint), 12, '0') || '7' || lpad(to_hex(what), 3, '0') || '8'
         || lpad(to_hex(n), 15, '0'))::uuid;
     CREATE FUNCTION moment(n int) RETURNS timestamptz IMMUTABLE LANGUAGE sql RETURN
         to_timestamp({BEGAN} / 1000.0 + n);
 """
 
-LABOUR_BOOKS = """
+LABOUR_ROWS = """
     INSERT INTO labour (id, mother_id, mother_name, first_labour, phase, planned_at, begun_at, roster_version, version)
-    SELECT made(1, n), 'ada-' || n, 'Ada', true, 'early', moment(n), moment(n), 2, 3 FROM generate_series({0}, {1}) AS n;
+    SELECT id_of(1, n), 'ada-' || n, 'Ada', true, 'early', moment(n), moment(n), 2, 3 FROM generate_series({0}, {1}) AS n;
 
     INSERT INTO outbox (event_id, topic, ordering_key, lane, attributes, payload, occurred_at, recorded_at, published_at,
         aggregate_version)
-    SELECT made(what, n), topic, made(1, n)::text, 0, '{{}}',
-        jsonb_build_object('labour_id', made(1, n), 'roster_version', roster_version, 'person_id', made(who, n))::text,
+    SELECT id_of(what, n), topic, id_of(1, n)::text, 0, '{{}}',
+        jsonb_build_object('labour_id', id_of(1, n), 'roster_version', roster_version, 'person_id', id_of(who, n))::text,
         moment(n), moment(n), moment(n) + interval '5 ms', what
     FROM generate_series({0}, {1}) AS n, (VALUES
         (4, 'subscriber.added', 1, 2), (5, 'subscriber.added', 2, 3), (6, 'labour.begun', 2, 0)
     ) AS event (what, topic, roster_version, who) ORDER BY n, what;
 
     INSERT INTO processed_event (consumer, event_id, status, completed_at)
-    SELECT 'labour', made(what, n), 'COMPLETED', moment(n) FROM generate_series({0}, {1}) AS n, generate_series(9, 12) AS what;
+    SELECT 'labour', id_of(what, n), 'COMPLETED', moment(n) FROM generate_series({0}, {1}) AS n, generate_series(9, 12) AS what;
 
     INSERT INTO told (notification_id, labour_id, person_id, event_id, event_type, channel, status, rank, at)
-    SELECT made(what, n), made(1, n), made(what - 5, n), made(6, n), 'labour.begun', 'sms', 'delivered', 2, moment(n)
+    SELECT id_of(what, n), id_of(1, n), id_of(what - 5, n), id_of(6, n), 'labour.begun', 'sms', 'delivered', 2, moment(n)
     FROM generate_series({0}, {1}) AS n, generate_series(7, 8) AS what;
 """
 
-NOTIFICATION_BOOKS = """
-    INSERT INTO roster SELECT made(1, n), 2 FROM generate_series({0}, {1}) AS n;
+NOTIFICATION_ROWS = """
+    INSERT INTO roster SELECT id_of(1, n), 2 FROM generate_series({0}, {1}) AS n;
 
     INSERT INTO roster_member (labour_id, person_id, name, phone, added_version)
-    SELECT made(1, n), made(who, n), 'Grace', '+1' || 2000000000 + 2 * n + who, who - 1
+    SELECT id_of(1, n), id_of(who, n), 'Grace', '+1' || 2000000000 + 2 * n + who, who - 1
     FROM generate_series({0}, {1}) AS n, generate_series(2, 3) AS who;
 
     INSERT INTO processed_event (consumer, event_id, status, completed_at)
-    SELECT 'notification', made(what, n), 'COMPLETED', moment(n)
+    SELECT 'notification', id_of(what, n), 'COMPLETED', moment(n)
     FROM generate_series({0}, {1}) AS n, generate_series(4, 6) AS what;
 
     INSERT INTO notification (id, event_id, event_type, labour_id, person_id, person_name, phone, channel, body, segments, state,
         attempt, sid, created_at, sending_at, sent_at, delivered_at)
-    SELECT id, made(6, n), 'labour.begun', made(1, n), made(what - 5, n), 'Grace', '+1' || 2000000000 + 2 * n + what - 5, 'sms',
-        'Ada is in labour. #' || right(md5(id::text), 8), 1, 'DELIVERED', 1, 'SM' || md5(id::text),
+    SELECT id, id_of(6, n), 'labour.begun', id_of(1, n), id_of(what - 5, n), 'Grace', '+1' || 2000000000 + 2 * n + what - 5,
+        'sms', 'Ada is in labour. #' || right(md5(id::text), 8), 1, 'DELIVERED', 1, 'SM' || md5(id::text),
         moment(n), moment(n), moment(n), moment(n)
-    FROM generate_series({0}, {1}) AS n, generate_series(7, 8) AS what, LATERAL (SELECT made(what, n) AS id) AS message;
+    FROM generate_series({0}, {1}) AS n, generate_series(7, 8) AS what, LATERAL (SELECT id_of(what, n) AS id) AS message;
 
     INSERT INTO outbox (event_id, topic, ordering_key, lane, attributes, payload, occurred_at, recorded_at, published_at)
-    SELECT made(what, n), CASE WHEN what < 11 THEN 'notification.sent' ELSE 'notification.delivered' END,
-        made(1, n)::text, 0, '{{}}',
-        jsonb_build_object('labour_id', made(1, n), 'notification_id', made(7 + (what - 9) % 2, n), 'cause_id', made(6, n))::text,
+    SELECT id_of(what, n), CASE WHEN what < 11 THEN 'notification.sent' ELSE 'notification.delivered' END,
+        id_of(1, n)::text, 0, '{{}}', jsonb_build_object(
+            'labour_id', id_of(1, n), 'notification_id', id_of(7 + (what - 9) % 2, n), 'cause_id', id_of(6, n))::text,
         moment(n), moment(n), moment(n) + interval '5 ms'
     FROM generate_series({0}, {1}) AS n, generate_series(9, 12) AS what ORDER BY n, what;
 """
 
 
 @dataclass
-class System:
-    """Both services' databases and the provider, with labours that were begun and of which two people know."""
+class AuditedSystem:
+    """The databases of both services and the provider."""
 
     urls: dict[str, str]
     labour: asyncpg.Connection
@@ -98,59 +99,48 @@ class System:
     sms: Address
 
     async def fill(self, first: int, last: int) -> None:
-        await self.labour.execute(LABOUR_BOOKS.format(first, last))
-        await self.notification.execute(NOTIFICATION_BOOKS.format(first, last))
+        await self.labour.execute(LABOUR_ROWS.format(first, last))
+        await self.notification.execute(NOTIFICATION_ROWS.format(first, last))
         sent = await self.notification.fetch(
-            "SELECT sid, phone, body FROM notification WHERE id >= $1 AND id <= $2", made(0, first), made(999, last)
+            "SELECT sid, phone, body FROM notification WHERE id >= $1 AND id <= $2", id_of(0, first), id_of(999, last)
         )
-        with self.sms.sandbox.store.transaction():
+        store, end = self.sms.sandbox.store, (1, "outbound-api", "delivered", 0, 0)
+        with store.transaction():
             for row in sent:
-                self.sms.sandbox.store.save(
-                    Text(
-                        row["sid"],
-                        ACCOUNT,
-                        row["phone"],
-                        "+15005550006",
-                        None,
-                        row["body"],
-                        1,
-                        "outbound-api",
-                        "delivered",
-                        0,
-                        0,
-                    )
-                )
+                store.save(Text(row["sid"], ACCOUNT, row["phone"], "+15005550006", None, row["body"], *end))
 
     async def undo_beginning(self, n: int) -> None:
-        """As if the Notification service had never heard that this labour has begun."""
-        labour_id, sids = made(LABOUR, n), "SELECT sid FROM notification WHERE labour_id = $1"
+        """Delete everything that followed from the event `labour.begun`, as if it had not reached the Notification service."""
+        labour_id, sids = id_of(LABOUR, n), "SELECT sid FROM notification WHERE labour_id = $1"
         with self.sms.sandbox.store.transaction():
             for row in await self.notification.fetch(sids, labour_id):
                 self.sms.sandbox.store.db.execute("DELETE FROM message WHERE sid = ?", (row["sid"],))
         await self.notification.execute("DELETE FROM notification WHERE labour_id = $1", labour_id)
-        await self.notification.execute("DELETE FROM processed_event WHERE event_id = $1", made(BEGUN, n))
+        await self.notification.execute("DELETE FROM processed_event WHERE event_id = $1", id_of(BEGUN, n))
         await self.notification.execute("DELETE FROM outbox WHERE ordering_key = $1", str(labour_id))
         await self.labour.execute("DELETE FROM told WHERE labour_id = $1", labour_id)
-        status_events = [made(what, n) for what in (SENT_TO_GRACE, SENT_TO_ALAN, GRACE_HAS_IT, ALAN_HAS_IT)]
+        status_events = [id_of(what, n) for what in (SENT_TO_GRACE, SENT_TO_ALAN, GRACE_HAS_IT, ALAN_HAS_IT)]
         await self.labour.execute("DELETE FROM processed_event WHERE event_id = ANY($1)", status_events)
 
     async def audit(self, dead_letters: AsyncIterator[DeadLetter] | None = None, overdue: float = 60) -> AuditReport:
         return await audit(self.urls, sandbox=self.sms.url, dead_letters=dead_letters, overdue_seconds=overdue)
 
     async def send(self, phone: str, body: str) -> None:
-        """As anyone could, past our ledger."""
+        """Send a text without the Notification service."""
         form = {"To": phone, "From": "+15005550006", "Body": body}
-        async with httpx.AsyncClient(base_url=self.sms.url, auth=(ACCOUNT, "token"), trust_env=False) as provider:
-            (await provider.post(f"/2010-04-01/Accounts/{ACCOUNT}/Messages.json", data=form)).raise_for_status()
+        async with async_client(self.sms.url) as provider:
+            url = f"/2010-04-01/Accounts/{ACCOUNT}/Messages.json"
+            (await provider.post(url, data=form, auth=(ACCOUNT, "token"))).raise_for_status()
 
 
 @asynccontextmanager
-async def five_labours(urls: dict[str, str], directory: Path) -> AsyncIterator[System]:
-    labour, notification = [await asyncpg.connect(url.replace("+asyncpg", "")) for url in urls.values()]
+async def five_labours(urls: dict[str, str], directory: Path) -> AsyncIterator[AuditedSystem]:
+    """The labours have the numbers 0 to 4. The databases must be empty, and `directory` is that of the SMS sandbox."""
+    labour, notification = [await connect(url) for url in urls.values()]
     async with running(directory) as sms:
-        system = System(urls, labour, notification, sms)
+        system = AuditedSystem(urls, labour, notification, sms)
         for connection in (labour, notification):
-            await connection.execute(MADE)
+            await connection.execute(SQL_FUNCTIONS)
         await system.fill(0, 4)
         yield system
     await labour.close()

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from e2e.support.ports import free_port_base
-from fern.settings import PROJECT_ROOT, Settings
+from fern.settings import DEFAULT_PORT_BASE, PROJECT_ROOT, Settings
+
+FERN = str(Path(sys.executable).with_name("fern"))
 
 
 class Installation:
@@ -23,12 +25,18 @@ class Installation:
         self.environment = {**inherited, "FERN_HOME": home, "FERN_PORT_BASE": str(port_base)}
 
     def fern(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self.run([str(Path(sys.executable).with_name("fern")), *arguments])
+        return self.run([FERN, *arguments])
 
     def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command, env=self.environment, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=900, check=False
         )
+
+    def adapt(self, text: str) -> str:
+        """Replace the ports and the path of `fern` in a document by those of this installation."""
+        for port in range(DEFAULT_PORT_BASE, DEFAULT_PORT_BASE + 10):
+            text = text.replace(f":{port}", f":{port - DEFAULT_PORT_BASE + self.port_base}")
+        return text.replace(".venv/bin/fern", FERN)
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.fern(*arguments, "--json").stdout)

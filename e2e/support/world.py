@@ -22,6 +22,7 @@ import httpx
 
 from e2e.support.api import OPERATOR, client, speaking_as
 from e2e.support.databases import connect
+from e2e.support.installation import FERN
 from e2e.support.ports import free_port_base
 from e2e.support.waiting import PATIENCE, until
 from fern.audit.auditor import Finding, audit
@@ -251,7 +252,7 @@ class World:
     def fern(self, *arguments: str) -> Any:
         """Run the `fern` command on this system. Returns the JSON of a listing, and the output of any other command."""
         listing = ["--json"] if "ls" in arguments else []
-        command = [str(Path(sys.executable).with_name("fern")), *arguments, *listing]
+        command = [FERN, *arguments, *listing]
         done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout) if listing else done.stdout

@@ -1,7 +1,8 @@
-"""The auditor names what is broken, and nothing else. Each break is made by hand, in books that are in order otherwise."""
+"""The auditor reports every inconsistency and nothing else. Each one is made by hand, in otherwise consistent data."""
 
 import asyncio
 import json
+import re
 import socket
 import tracemalloc
 from collections.abc import AsyncIterator
@@ -9,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 from click.testing import CliRunner, Result
 
@@ -20,106 +20,88 @@ from e2e.support.audit_data import (
     SENT_TO_GRACE,
     TO_ALAN,
     TO_GRACE,
-    System,
+    AuditedSystem,
     five_labours,
-    made,
+    id_of,
 )
+from e2e.support.databases import connect
 from fern.audit import auditor, reconciliation
 from fern.commands.audit import audit as audit_command
 from fern.dead_letters import DeadLetter
 from messaging.bus import Message
 
-N = 3  # of the five labours, the one in whose books we meddle
+N = 3  # the labour whose rows are changed
 
 
 @pytest.fixture
-async def system(labour_url: str, notification_url: str, tmp_path: Path) -> AsyncIterator[System]:
+async def system(labour_url: str, notification_url: str, tmp_path: Path) -> AsyncIterator[AuditedSystem]:
     async with five_labours({"labour": labour_url, "notification": notification_url}, tmp_path / "sms") as system:
         yield system
 
 
-# What is done to which service's books, and all that must be said of it: kind, stage, event, and the command unless it is
-# `fern trace`. The numbers are those in e2e/support/audit_data.py: 4 to 6 events, 7 and 8 messages, 9 to 12 their status events.
-BREAKS = {
-    "labour: UPDATE outbox SET published_at = NULL WHERE event_id = '{6}'": [
-        "stuck published 6: fern logs labour-relay"
-    ],
-    "labour: UPDATE outbox SET published_at = NULL, parked_at = now() WHERE event_id = '{6}'": [
-        "stuck published 6: fern outbox retry {6}"
-    ],
-    "labour: UPDATE outbox SET published_at = NULL WHERE event_id = '{4}'": [
-        "stuck published 4: fern logs labour-relay",
-        "out-of-order published 5",
-        "out-of-order published 6",
-    ],
-    "labour: UPDATE outbox SET published_at = published_at - interval '1 us' WHERE event_id = '{5}'": [
-        "out-of-order published 5"
-    ],
-    "labour: UPDATE outbox SET aggregate_version = 4 WHERE event_id = '{6}'": ["out-of-order published 6"],
-    "notification: UPDATE outbox SET published_at = published_at + interval '1 s' WHERE event_id = '{9}'": [
-        "out-of-order published 11"
-    ],
-    "labour: DELETE FROM outbox WHERE event_id = '{6}'": ["unexplained claimed 6"],
-    "notification: DELETE FROM processed_event WHERE event_id = '{6}'": [
-        "lost claimed 6: fern replay --labour {1} --type labour.begun",
-        "unexplained effects 6",
-    ],
-    "labour: DELETE FROM processed_event WHERE event_id = '{9}'": [
-        "lost claimed 9: fern replay --labour {1} --type notification.sent"
-    ],
-    "notification: UPDATE processed_event SET status = 'PROCESSING' WHERE event_id = '{5}'": ["lost claimed 5"],
-    "notification: DELETE FROM notification WHERE id = '{7}'": [
-        "lost effects 6",
-        "unexplained effects 1",
-        "unexplained texts",
-    ],
-    """notification: INSERT INTO notification
-        (id, event_id, event_type, labour_id, person_id, person_name, phone, channel, body, segments)
-        SELECT '{50}', event_id, event_type, labour_id, '{51}', '', '', channel, '', 1 FROM notification WHERE id = '{7}'""": [
-        "unexplained effects 6"
-    ],
-    "notification: UPDATE roster SET version = 1 WHERE labour_id = '{1}'": ["lost effects 5"],
-    "notification: UPDATE roster SET version = 3 WHERE labour_id = '{1}'": ["unexplained effects 1"],
-    "notification: DELETE FROM roster_member WHERE person_id = '{2}'": ["lost effects 4", "unexplained effects 6"],
-    "labour: DELETE FROM told WHERE notification_id = '{7}'": ["lost effects 9", "lost effects 11"],
-    "labour: UPDATE told SET status = 'sent', rank = 1 WHERE notification_id = '{7}'": ["lost effects 11"],
-    "notification: UPDATE notification SET state = 'SENT' WHERE id = '{7}'": ["unexplained effects 6"],
-    "notification: UPDATE notification SET sid = 'SM{7}' WHERE id = '{7}'": ["lost texts 6", "duplicated texts 6"],
-    "notification: UPDATE notification SET state = 'FAILED', sid = NULL, failure_code = 21610 WHERE id = '{7}'": [
-        "unexplained effects 6",
-        "unexplained texts 6",
-    ],
-    "notification: UPDATE notification SET state = 'IN_DOUBT', sid = NULL WHERE id = '{7}'": [
-        "unexplained effects 6",
-        "stuck texts 6: fern sms ls --state IN_DOUBT",
-    ],
-}
+# A change to the rows of one labour (the service, and the SQL), and every finding that must follow: kind, stage, event, and the
+# command unless it is `fern trace`. The numbers are those of audit_data.py: 4 to 6 are events of the Labour service, 7 and 8
+# messages, 9 to 12 events of the Notification service.
+CHANGES = """
+labour: UPDATE outbox SET published_at = NULL WHERE event_id = '{6}' → stuck published 6: fern logs labour-relay
+labour: UPDATE outbox SET published_at = NULL, parked_at = now() WHERE event_id = '{6}'
+    → stuck published 6: fern outbox retry {6}
+labour: UPDATE outbox SET published_at = NULL WHERE event_id = '{4}'
+    → stuck published 4: fern logs labour-relay → out-of-order published 5 → out-of-order published 6
+labour: UPDATE outbox SET published_at = published_at - interval '1 us' WHERE event_id = '{5}' → out-of-order published 5
+labour: UPDATE outbox SET aggregate_version = 4 WHERE event_id = '{6}' → out-of-order published 6
+notification: UPDATE outbox SET published_at = published_at + interval '1 s' WHERE event_id = '{9}' → out-of-order published 11
+labour: DELETE FROM outbox WHERE event_id = '{6}' → unexplained claimed 6
+notification: DELETE FROM processed_event WHERE event_id = '{6}'
+    → lost claimed 6: fern replay --labour {1} --type labour.begun → unexplained effects 6
+labour: DELETE FROM processed_event WHERE event_id = '{9}' → lost claimed 9: fern replay --labour {1} --type notification.sent
+notification: UPDATE processed_event SET status = 'PROCESSING' WHERE event_id = '{5}' → lost claimed 5
+notification: DELETE FROM notification WHERE id = '{7}' → lost effects 6 → unexplained effects 1 → unexplained texts
+notification: INSERT INTO notification
+    (id, event_id, event_type, labour_id, person_id, person_name, phone, channel, body, segments)
+    SELECT '{50}', event_id, event_type, labour_id, '{51}', '', '', channel, '', 1 FROM notification WHERE id = '{7}'
+    → unexplained effects 6
+notification: UPDATE roster SET version = 1 WHERE labour_id = '{1}' → lost effects 5
+notification: UPDATE roster SET version = 3 WHERE labour_id = '{1}' → unexplained effects 1
+notification: DELETE FROM roster_member WHERE person_id = '{2}' → lost effects 4 → unexplained effects 6
+labour: DELETE FROM told WHERE notification_id = '{7}' → lost effects 9 → lost effects 11
+labour: UPDATE told SET status = 'sent', rank = 1 WHERE notification_id = '{7}' → lost effects 11
+notification: UPDATE notification SET state = 'SENT' WHERE id = '{7}' → unexplained effects 6
+notification: UPDATE notification SET sid = 'SM{7}' WHERE id = '{7}' → lost texts 6 → duplicated texts 6
+notification: UPDATE notification SET state = 'FAILED', sid = NULL, failure_code = 21610 WHERE id = '{7}'
+    → unexplained effects 6 → unexplained texts 6
+notification: UPDATE notification SET state = 'IN_DOUBT', sid = NULL WHERE id = '{7}'
+    → unexplained effects 6 → stuck texts 6: fern sms ls --state IN_DOUBT
+"""
 
 
-async def test_every_break_is_named_with_its_event_and_what_to_do_and_nothing_else_is(system: System) -> None:
-    """Each in the books of a labour of its own."""
-    labours = dict(enumerate(BREAKS, start=5))
-    await system.fill(min(labours), max(labours))
-    for n, broken in labours.items():
-        service, _, sql = broken.partition(": ")
-        connection = system.labour if service == "labour" else system.notification
-        await connection.execute(sql.format(*(made(what, n) for what in range(60))))
+async def test_every_inconsistency_is_reported_with_its_event_and_a_command_and_nothing_else_is(
+    system: AuditedSystem,
+) -> None:
+    """Each change is made to a labour of its own."""
+    changes = dict(enumerate(re.sub(r"\n +", " ", CHANGES.strip()).splitlines(), start=5))
+    expected, reported = dict[int, set[str]](), {n: set[str]() for n in changes}
+    await system.fill(min(changes), max(changes))
+    for n, change in changes.items():
+        statement, *findings = change.format(*(id_of(what, n) for what in range(60))).split(" → ")
+        service, _, sql = statement.partition(": ")
+        await (system.labour if service == "labour" else system.notification).execute(sql)
+        expected[n] = set(findings)
 
     account = await system.audit()
 
-    named: dict[str, set[str]] = {broken: set() for broken in BREAKS}
     for finding in account.findings:
-        if finding.event_id.startswith("SM"):  # the text of the message that we delete
-            named["notification: DELETE FROM notification WHERE id = '{7}'"].add(f"{finding.kind} {finding.stage}")
+        if finding.event_id.startswith("SM"):  # the text whose message is deleted
+            [n] = [n for n, change in changes.items() if "DELETE FROM notification " in change]
+            reported[n].add(f"{finding.kind} {finding.stage}")
             continue
         what, n = int(finding.event_id[15:18], 16), int(finding.event_id[-12:], 16)
         command = "" if finding.command.startswith("fern trace") else f": {finding.command}"
-        named[labours[n]].add(f"{finding.kind} {finding.stage} {what}{command}")
-    ids = {broken: [made(what, n) for what in range(60)] for n, broken in labours.items()}
-    assert named == {broken: {one.format(*ids[broken]) for one in said} for broken, said in BREAKS.items()}
+        reported[n].add(f"{finding.kind} {finding.stage} {what}{command}")
+    assert reported == expected
 
 
-async def test_books_in_order_add_up(system: System) -> None:
+async def test_consistent_data_adds_up(system: AuditedSystem) -> None:
     account = await system.audit(overdue=0)
 
     assert account.findings == []
@@ -130,10 +112,10 @@ async def test_books_in_order_add_up(system: System) -> None:
 
 
 async def test_a_second_text_for_the_same_message_is_a_duplicate_and_a_foreign_one_is_unexplained(
-    system: System,
+    system: AuditedSystem,
 ) -> None:
     [(phone, body)] = await system.notification.fetch(
-        "SELECT phone, body FROM notification WHERE id = $1", made(TO_ALAN, N)
+        "SELECT phone, body FROM notification WHERE id = $1", id_of(TO_ALAN, N)
     )
 
     await system.send(phone, body)
@@ -141,70 +123,70 @@ async def test_a_second_text_for_the_same_message_is_a_duplicate_and_a_foreign_o
     account = await system.audit()
 
     assert account.totals == {"duplicated": 1, "unexplained": 1}
-    assert [finding.event_id for finding in account.findings if finding.kind == "duplicated"] == [str(made(BEGUN, N))]
+    assert [finding.event_id for finding in account.findings if finding.kind == "duplicated"] == [str(id_of(BEGUN, N))]
     assert account.texts == 10, "each message still has its own"
 
 
-async def test_a_message_whose_status_was_never_recorded_is_named(system: System) -> None:
+async def test_a_message_whose_status_was_never_recorded_is_reported(system: AuditedSystem) -> None:
     for status in (SENT_TO_GRACE, GRACE_HAS_IT):
-        await system.notification.execute("DELETE FROM outbox WHERE event_id = $1", made(status, N))
-        await system.labour.execute("DELETE FROM processed_event WHERE event_id = $1", made(status, N))
-    await system.labour.execute("DELETE FROM told WHERE notification_id = $1", made(TO_GRACE, N))
+        await system.notification.execute("DELETE FROM outbox WHERE event_id = $1", id_of(status, N))
+        await system.labour.execute("DELETE FROM processed_event WHERE event_id = $1", id_of(status, N))
+    await system.labour.execute("DELETE FROM told WHERE notification_id = $1", id_of(TO_GRACE, N))
 
     account = await system.audit()
 
     assert [(finding.kind, finding.stage, finding.event_id) for finding in account.findings] == [
-        ("lost", "effects", str(made(BEGUN, N)))
+        ("lost", "effects", str(id_of(BEGUN, N)))
     ]
 
 
-async def test_a_dead_letter_waits_for_a_person_and_what_a_person_gave_up_is_only_counted(system: System) -> None:
+async def test_a_dead_letter_is_stuck_and_what_an_operator_discarded_is_only_counted(system: AuditedSystem) -> None:
     for n in (1, 2, N):
         await system.undo_beginning(n)
     discard = "UPDATE outbox SET published_at = NULL, discarded_at = now() WHERE event_id = $1"
-    await system.labour.execute(discard, made(BEGUN, 1))
+    await system.labour.execute(discard, id_of(BEGUN, 1))
     give_up = "INSERT INTO processed_event (consumer, event_id, status) VALUES ('notification', $1, 'DISCARDED')"
-    await system.notification.execute(give_up, made(BEGUN, 2))
+    await system.notification.execute(give_up, id_of(BEGUN, 2))
 
     async def dead() -> AsyncIterator[DeadLetter]:
         message = Message("labour.begun.dlq", "", "1", b"", {}, 0)
-        yield DeadLetter(message, "labour.begun", "notification", "wrong-schema", str(made(BEGUN, N)), "labour.begun")
+        yield DeadLetter(message, "labour.begun", "notification", "wrong-schema", str(id_of(BEGUN, N)), "labour.begun")
 
     account = await system.audit(dead())
 
     assert (account.discarded, account.given_up, account.dead) == (1, 1, 1)
     assert [(finding.kind, finding.event_id, finding.command) for finding in account.findings] == [
-        ("stuck", str(made(BEGUN, N)), f"fern dlq redrive --event {made(BEGUN, N)}")
+        ("stuck", str(id_of(BEGUN, N)), f"fern dlq redrive --event {id_of(BEGUN, N)}")
     ]
 
 
-async def test_what_is_on_its_way_is_not_accused_until_it_is_overdue(system: System) -> None:
+async def test_an_event_that_is_being_processed_is_reported_only_when_it_is_overdue(system: AuditedSystem) -> None:
     await system.undo_beginning(N)
-    await system.labour.execute("UPDATE outbox SET published_at = now() WHERE event_id = $1", made(BEGUN, N))
+    await system.labour.execute("UPDATE outbox SET published_at = now() WHERE event_id = $1", id_of(BEGUN, N))
 
     in_time = await system.audit(overdue=60)
     too_late = await system.audit(overdue=0)
 
     assert in_time.clean, in_time.findings
     assert in_time.waiting == 1
-    assert [(finding.kind, finding.event_id) for finding in too_late.findings] == [("lost", str(made(BEGUN, N)))]
+    assert [(finding.kind, finding.event_id) for finding in too_late.findings] == [("lost", str(id_of(BEGUN, N)))]
 
 
-async def test_what_is_committed_and_claimed_between_two_looks_is_no_claim_from_nowhere(
-    system: System, monkeypatch: pytest.MonkeyPatch
+async def test_an_event_that_is_committed_and_claimed_between_two_queries_is_no_unexplained_claim(
+    system: AuditedSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late = str(made(BEGUN, N))
+    late = str(id_of(BEGUN, N))
     await system.labour.execute(f"CREATE TABLE kept_back AS SELECT * FROM outbox WHERE event_id = '{late}'")
     await system.labour.execute("DELETE FROM outbox WHERE event_id = $1", late)
     judge = reconciliation._judge_publishing
 
     async def commit() -> None:
-        labour = await asyncpg.connect(system.urls["labour"].replace("+asyncpg", ""))
+        labour = await connect(system.urls["labour"])
         await labour.execute("INSERT INTO outbox OVERRIDING SYSTEM VALUE SELECT * FROM kept_back")
         await labour.close()
 
     def judge_late(*arguments: Any) -> None:
-        """After the look into the outbox, and before the one at the claims."""
+        """Between the query of the outbox and that of the claims."""
         monkeypatch.setattr(reconciliation, "_judge_publishing", judge)
         with ThreadPoolExecutor(1) as elsewhere:
             elsewhere.submit(asyncio.run, commit()).result()
@@ -216,7 +198,7 @@ async def test_what_is_committed_and_claimed_between_two_looks_is_no_claim_from_
     assert account.clean, account.findings
 
 
-async def test_what_retention_has_forgotten_is_not_missed(system: System) -> None:
+async def test_rows_that_retention_has_deleted_are_not_missed(system: AuditedSystem) -> None:
     for connection in (system.labour, system.notification):
         await connection.execute("DELETE FROM outbox WHERE recorded_at < moment(2)")
 
@@ -226,19 +208,19 @@ async def test_what_retention_has_forgotten_is_not_missed(system: System) -> Non
     assert account.committed == 21
 
 
-async def test_neither_a_replay_nor_the_status_of_different_messages_has_an_order(system: System) -> None:
+async def test_neither_a_replay_nor_the_status_of_different_messages_has_an_order(system: AuditedSystem) -> None:
     late = "UPDATE outbox SET published_at = published_at + interval '1 s' WHERE event_id = ANY($1)"
-    await system.notification.execute(late, [made(SENT_TO_GRACE, N), made(GRACE_HAS_IT, N)])
+    await system.notification.execute(late, [id_of(SENT_TO_GRACE, N), id_of(GRACE_HAS_IT, N)])
     replay = "UPDATE outbox SET replayed_at = now(), published_at = now() WHERE event_id = $1"
-    await system.labour.execute(replay, made(GRACE_ADDED, N))
+    await system.labour.execute(replay, id_of(GRACE_ADDED, N))
 
     account = await system.audit()
 
     assert account.clean, account.findings
 
 
-def run(system: System, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
-    """The command, as people call it; without a bus."""
+def run(system: AuditedSystem, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
+    """The command line, without a bus."""
     for service, url in system.urls.items():
         monkeypatch.setenv(f"{service.upper()}_DATABASE_URL", url)
     monkeypatch.setenv("TWILIO_BASE_URL", system.sms.url)
@@ -246,19 +228,19 @@ def run(system: System, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Res
     return CliRunner().invoke(audit_command, arguments)
 
 
-async def test_the_command_ends_with_0_when_all_is_well_and_with_20_when_not_and_names_nobody(
-    system: System, monkeypatch: pytest.MonkeyPatch
+async def test_the_command_exits_with_0_if_all_adds_up_with_20_if_not_and_prints_no_personal_data(
+    system: AuditedSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     well = await asyncio.to_thread(run, system, monkeypatch)
-    await system.notification.execute("DELETE FROM notification WHERE id = $1", made(TO_GRACE, N))
+    await system.notification.execute("DELETE FROM notification WHERE id = $1", id_of(TO_GRACE, N))
     broken = await asyncio.to_thread(run, system, monkeypatch)
     for_programs = await asyncio.to_thread(run, system, monkeypatch, "--json")
 
     assert well.exit_code == 0, well.output
     assert "clean" in well.stdout
     assert broken.exit_code == for_programs.exit_code == 20
-    assert f"fern trace {made(BEGUN, N)}" in broken.stdout
-    assert "dead letters" in broken.stderr, "nobody could ask the bus"
+    assert f"fern trace {id_of(BEGUN, N)}" in broken.stdout
+    assert "dead letters" in broken.stderr, "the bus does not answer"
     found = json.loads(for_programs.stdout)
     assert found["clean"] is False
     assert found["totals"] == {"lost": 1, "unexplained": 2}
@@ -268,10 +250,12 @@ async def test_the_command_ends_with_0_when_all_is_well_and_with_20_when_not_and
         assert "in labour" not in output
 
 
-async def test_without_a_database_the_command_ends_with_19(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # and does not listen
-        system.urls["labour"] = f"postgresql://labour:labour@127.0.0.1:{nobody.getsockname()[1]}/labour"
+async def test_without_a_database_the_command_exits_with_19(
+    system: AuditedSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        system.urls["labour"] = f"postgresql://labour:labour@127.0.0.1:{bound.getsockname()[1]}/labour"
 
         silent = await asyncio.to_thread(run, system, monkeypatch)
 
@@ -279,7 +263,9 @@ async def test_without_a_database_the_command_ends_with_19(system: System, monke
     assert "does not answer" in silent.stderr
 
 
-async def test_memory_does_not_grow_with_the_number_of_events(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_does_not_grow_with_the_number_of_events(
+    system: AuditedSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for module in (reconciliation, auditor):
         monkeypatch.setattr(module, "CHUNK", 400)
     monkeypatch.setattr(auditor, "PAGE", 200)

@@ -1,4 +1,4 @@
-"""From the mother's tap to the phone's buzz, with the real processes."""
+"""The whole path of an event through the real processes, from the request of the mother to the texts."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_everyone_is_told_when_it_begins_and_when_the_baby_is_here(any_world: Wo
     any_world.until_nothing_is_lost_or_doubled(labour)
 
 
-def test_somebody_who_left_before_is_not_told(world: World) -> None:
+def test_a_subscriber_who_was_removed_is_not_told(world: World) -> None:
     labour = world.plan("Grace")
     leaving = world.subscribe(labour, "Alan")
     phone = labour.people["Alan"]
@@ -35,7 +35,7 @@ def test_somebody_who_left_before_is_not_told(world: World) -> None:
     world.complete(labour)
 
     world.until_everyone_is_told(labour, COMPLETE)
-    assert world.sms_sandbox.get("/sandbox/messages", params={"to": phone}).json()["items"] == []
+    assert world.messages(phone) == []
 
 
 def test_the_status_callbacks_of_the_provider_end_in_delivered_and_the_labour_knows_it(world: World) -> None:
@@ -47,11 +47,13 @@ def test_the_status_callbacks_of_the_provider_end_in_delivered_and_the_labour_kn
         return [item["state"] for item in items] == ["DELIVERED"]
 
     until(delivered, what="delivered")
-    until(lambda: _told(world, labour) == [("Grace", "labour.completed", "delivered")], what="the labour knows")
-    topics = world.sql(
-        "notification", "SELECT topic FROM outbox WHERE ordering_key = $1 ORDER BY position", str(labour.id)
-    )
-    assert [row["topic"] for row in topics] == ["notification.sent", "notification.delivered"]
+    until(lambda: _told(world, labour) == [("Grace", "labour.completed", "delivered")], what="the labour shows it")
+    query = "SELECT topic FROM outbox WHERE ordering_key = $1 ORDER BY position"
+    topics = [row["topic"] for row in world.sql("notification", query, str(labour.id))]
+    assert topics == [
+        "notification.sent",
+        "notification.delivered",
+    ]
 
 
 def test_no_log_line_has_a_phone_number_or_a_text(world: World) -> None:
@@ -68,14 +70,14 @@ def test_no_log_line_has_a_phone_number_or_a_text(world: World) -> None:
         assert "The baby is here" not in lines, log.name
 
 
-def test_a_scheduled_job_drains_what_is_there_and_ends(world: World) -> None:
+def test_a_scheduled_job_handles_the_messages_on_the_bus_and_ends(world: World) -> None:
     world.stop("notification-consumer")
     labour = world.plan("Grace")
     world.complete(labour)
-    until(lambda: not _unpublished(world), what="all is published")
+    _until_all_is_published(world)
 
     done = world.run("notification", "consumer", "--drain")
-    if not _claimed(world, labour):  # the last event came before the roster and has to come again
+    if not _claimed(world, labour):  # the completion came before the roster, and the bus has to deliver it again
         done = world.run("notification", "consumer", "--drain")
 
     assert done.returncode == 0, done.stderr
@@ -87,7 +89,7 @@ def test_a_scheduled_job_drains_what_is_there_and_ends(world: World) -> None:
     ("arguments", "code", "said"),
     [(["nonsense"], 64, "usage"), (["api"], 78, "LABOUR_DATABASE_URL is not set: export LABOUR_DATABASE_URL=…")],
 )
-def test_a_process_that_cannot_start_says_why_with_its_own_exit_code(
+def test_a_process_that_cannot_start_prints_the_reason_and_has_its_own_exit_code(
     world: World, arguments: list[str], code: int, said: str
 ) -> None:
     done = world.run("labour", *arguments, LABOUR_DATABASE_URL="")
@@ -96,9 +98,9 @@ def test_a_process_that_cannot_start_says_why_with_its_own_exit_code(
     assert said in done.stderr
 
 
-def test_a_parked_event_is_seen_and_freed_with_one_command_and_holds_nobody_else(world: World) -> None:
+def test_a_parked_event_is_listed_and_retried_with_one_command_and_delays_no_other_labour(world: World) -> None:
     poisoned, healthy = world.plan("Grace"), world.plan("Alan")
-    until(lambda: not _unpublished(world), what="all is published")
+    _until_all_is_published(world)
     world.stop("labour-relay")
     world.complete(poisoned)
     world.complete(healthy)
@@ -110,8 +112,7 @@ def test_a_parked_event_is_seen_and_freed_with_one_command_and_holds_nobody_else
     world.start("labour-relay")
 
     world.until_everyone_is_told(healthy, COMPLETE)
-    until(lambda: bool(world.fern("outbox", "ls", "--parked")["items"]), what="it is parked")
-    [parked] = world.fern("outbox", "ls", "--parked")["items"]
+    [parked] = until(lambda: world.fern("outbox", "ls", "--parked")["items"], what="it is parked")
     assert world.texts(poisoned) == {"Grace": []}
 
     world.sql("labour", "UPDATE outbox SET topic = 'labour.completed' WHERE topic = 'no.such.topic'")
@@ -119,15 +120,14 @@ def test_a_parked_event_is_seen_and_freed_with_one_command_and_holds_nobody_else
     world.until_everyone_is_told(poisoned, COMPLETE)
 
 
-def test_an_unwanted_event_is_discarded_with_one_command_and_its_labour_goes_on(world: World) -> None:
+def test_an_unwanted_event_is_discarded_with_one_command_and_later_ones_are_published(world: World) -> None:
     labour = world.plan("Grace")
-    until(lambda: not _unpublished(world), what="all is published")
+    _until_all_is_published(world)
     world.stop("labour-relay")
     world.begin(labour)
     world.complete(labour)
-    [begun] = [
-        row for row in world.fern("outbox", "ls", f"--labour={labour.id}")["items"] if row["type"] == "labour.begun"
-    ]
+    rows = world.fern("outbox", "ls", f"--labour={labour.id}")["items"]
+    [begun] = [row for row in rows if row["type"] == "labour.begun"]
 
     world.fern("outbox", "discard", begun["event_id"])
     world.start("labour-relay")
@@ -141,8 +141,8 @@ def _told(world: World, labour: Labour) -> list[tuple[str, str, str]]:
 
 
 def _claimed(world: World, labour: Labour) -> bool:
-    return bool(world.sql("notification", "SELECT 1 FROM notification WHERE labour_id = $1", labour.id))
+    return world.count("notification", "notification WHERE labour_id = $1", labour.id) > 0
 
 
-def _unpublished(world: World) -> bool:
-    return bool(world.sql("labour", "SELECT 1 FROM outbox WHERE published_at IS NULL"))
+def _until_all_is_published(world: World) -> None:
+    until(lambda: world.count("labour", "outbox WHERE published_at IS NULL") == 0, what="all is published")

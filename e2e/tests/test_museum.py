@@ -103,7 +103,7 @@ def test_the_command_runs_one_exhibit_and_prints_the_score() -> None:
     assert ended.returncode == 0, ended.stderr
     report = json.loads(ended.stdout)
     assert (report["caught"], report["of"]) == (1, 1)
-    assert [finding["event"] for finding in report["exhibits"][0]["with_mistake"]] == ["event 1", "event 2"]
+    assert report["exhibits"][0]["with_mistake"] == list(MARK_BEFORE_PUBLISH.expected)
     assert "✓ mark before publish" in ended.stderr
 
 

@@ -1,4 +1,4 @@
-"""What people do while everything runs: free and discard by the group, look at dead letters, replay, forget."""
+"""What operators do while the system runs: retry and discard parked rows and dead letters, replay, delete old rows."""
 
 import asyncio
 import json
@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import click
-import httpx
 import pytest
 
 from e2e.support.background_load import BackgroundLoad
@@ -33,7 +32,7 @@ def completed_event(world: World, labour: Labour) -> str:
 
 
 def complete_without(world: World, process: str, labours: list[Labour], then: Callable[[], None]) -> None:
-    """They complete while this process is away; `then` comes before it is back."""
+    """Complete the labours while this process is stopped, and call `then` before it is started again."""
     world.stop(process)
     for labour in labours:
         world.complete(labour)
@@ -44,7 +43,7 @@ def complete_without(world: World, process: str, labours: list[Labour], then: Ca
 def take_from_the_bus(
     world: World, labours: list[Labour], bury: Callable[[PubSub, Message], Awaitable[object]]
 ) -> None:
-    """The messages that say that these are complete never reach the consumer: `bury` sees each before it is gone."""
+    """Remove the messages about these completions from the bus before the consumer gets them. `bury` is called with each."""
 
     async def take() -> None:
         bus = PubSub(PROJECT_ID)
@@ -91,9 +90,8 @@ def test_parked_rows_are_retried_and_discarded_by_the_group_under_load(world: Wo
     assert parked_groups(world) == []
 
 
-def parked_groups(world: World) -> list[dict[str, Any]]:
-    groups: list[dict[str, Any]] = world.fern("outbox", "ls", "--parked")["groups"]
-    return groups
+def parked_groups(world: World) -> Any:
+    return world.fern("outbox", "ls", "--parked")["groups"]
 
 
 def test_dead_letters_are_seen_shown_without_names_redriven_and_discarded_under_load(
@@ -107,7 +105,7 @@ def test_dead_letters_are_seen_shown_without_names_redriven_and_discarded_under_
     }
 
     async def bury(bus: PubSub, message: Message) -> None:
-        """As a consumer does that cannot handle it, and as the bus does by itself."""
+        """Dead-letter it, once as a consumer does, and once as the bus does after too many deliveries."""
         attributes = {**message.attributes, **why[message.attributes["ce-subject"]]}
         await bus.publish("labour.completed.dlq", [Outgoing(message.data, attributes)])
 
@@ -119,9 +117,9 @@ def test_dead_letters_are_seen_shown_without_names_redriven_and_discarded_under_
     mortal = [revived, given_up]
     complete_without(world, "notification-consumer", mortal, lambda: take_from_the_bus(world, mortal, bury))
     complete_without(world, "labour-relay", [broken], spoil)
-    until(lambda: dead(world) == 3, what="all three are dead")
+    until(lambda: dead(world) == 3, what="all three are dead-lettered")
 
-    groups = {group["reason"]: (group["consumer"], group["count"]) for group in dead_groups(world)}
+    groups = {group["reason"]: (group["consumer"], group["count"]) for group in world.fern("dlq", "ls")["groups"]}
     shown = json.loads(world.fern("dlq", "show", "--reason", "wrong-schema", "--json"))["items"][0]
     world.fern("dlq", "redrive", "--reason", "reaction-failed")
     said = world.fern("dlq", "discard", "--reason", "deliveries-exhausted", "--yes")
@@ -141,22 +139,17 @@ def test_dead_letters_are_seen_shown_without_names_redriven_and_discarded_under_
 
 
 def dead(world: World) -> int:
-    items = httpx.get(world.settings.url("pubsub-http") + "/backlog").json()["items"]
+    items = world.pubsub.get("/backlog").json()["items"]
     return sum(item["unacked"] for item in items if item["subscription"].endswith(".dlq"))
 
 
-def dead_groups(world: World) -> list[dict[str, Any]]:
-    groups: list[dict[str, Any]] = world.fern("dlq", "ls")["groups"]
-    return groups
-
-
-def test_a_replay_brings_what_was_lost_and_nothing_twice_under_load(world: World, load: BackgroundLoad) -> None:
+def test_a_replay_delivers_what_was_lost_and_nothing_twice_under_load(world: World, load: BackgroundLoad) -> None:
     began = datetime.now(UTC).isoformat()
     lost, told = world.plan("Alan"), world.plan("Alan")
     world.complete(told)
 
     async def lose(bus: PubSub, message: Message) -> None:
-        """As a bus does whose messages nobody fetched for too long."""
+        """As a bus does with messages that are older than its retention."""
 
     complete_without(world, "notification-consumer", [lost], lambda: take_from_the_bus(world, [lost], lose))
     world.until_everyone_is_told(told, COMPLETE)
@@ -176,7 +169,7 @@ def test_a_replay_brings_what_was_lost_and_nothing_twice_under_load(world: World
     until(lambda: world.sql("notification", repeated, event_id), what="the second delivery is counted")
 
 
-def test_old_rows_are_forgotten_by_a_command_while_everything_runs(world: World, load: BackgroundLoad) -> None:
+def test_old_rows_are_deleted_by_a_command_while_the_system_runs(world: World, load: BackgroundLoad) -> None:
     old = world.plan("Alan")
     world.complete(old)
     world.until_everyone_is_told(old, COMPLETE)
@@ -191,7 +184,7 @@ def test_old_rows_are_forgotten_by_a_command_while_everything_runs(world: World,
     load.assert_everyone_is_told_once()
 
 
-def test_a_relay_does_not_start_with_a_memory_shorter_than_the_replay_horizon(world: World) -> None:
+def test_a_relay_does_not_start_with_a_retention_shorter_than_the_replay_horizon(world: World) -> None:
     done = world.run("labour", "relay", RETENTION_DAYS="5")
 
     assert done.returncode == 78
@@ -210,7 +203,7 @@ def test_every_command_of_the_runbook_exists_with_its_options() -> None:
             _, found, arguments = command.resolve_command(click.Context(command), arguments)
             assert found, line
             command = found
-        command.make_context("fern", arguments)  # raises what a person would be told
+        command.make_context("fern", arguments)  # raises the error that an operator would get
     assert len(commands) > 20
 
 
@@ -224,7 +217,7 @@ async def bus(any_bus_host: str, project: str) -> AsyncIterator[PubSub]:
     await bus.close()
 
 
-async def test_a_look_at_dead_letters_takes_nothing_away_and_knows_those_that_the_bus_gave_up(bus: PubSub) -> None:
+async def test_listing_dead_letters_leaves_them_and_names_those_that_were_delivered_too_often(bus: PubSub) -> None:
     await bus.publish("labour.begun", [Outgoing(b"{}", {"ce-id": str(number)}) for number in range(3)])
     letters = list[DeadLetter]()
     while len(letters) < 3:

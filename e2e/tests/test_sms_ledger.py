@@ -1,83 +1,60 @@
-"""What a person does about a message that nobody knows the fate of: see it, decide, and be told when it is too late."""
+"""Messages whose outcome is unknown, and which no policy resolves: an operator lists them and decides with `fern sms`."""
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncIterator
-from uuid import UUID
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from uuid_utils.compat import uuid7
 
 from e2e.support.http_server import served
+from e2e.support.installation import Installation
 from fern.settings import PORTS
 from messaging.unit_of_work import UnitsOfWork
 from notification.app import build
 from notification.delivery import ledger
-from notification.domain.notification import Notification
-from notification.settings import Settings
-
-Fern = tuple[int, str, str]
+from tests.sms_parts import PHONE, local_settings, notification
 
 
 @pytest.fixture
-async def port_base(notification_url: str, bus_host: str) -> AsyncIterator[int]:
-    """The notification-api alone, where `fern` looks for it."""
-    settings = Settings.load({"FERN_MODE": "local", "NOTIFICATION_DATABASE_URL": notification_url})
-    async with served(build(settings)) as url:
-        yield int(url.rpartition(":")[2]) - PORTS["notification-api"]
+async def notification_api(notification_url: str, bus_host: str, tmp_path: Path) -> AsyncIterator[Installation]:
+    """An installation in which only notification-api runs."""
+    async with served(build(local_settings(notification_url))) as url:
+        yield Installation(str(tmp_path), int(url.rpartition(":")[2]) - PORTS["notification-api"])
 
 
-async def fern(port_base: int, *arguments: str) -> Fern:
-    environment = {**os.environ, "FERN_PORT_BASE": str(port_base), "NO_PROXY": "*"}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "fern", *arguments),
-        env=environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 240)
-    return process.returncode or 0, out.decode(), err.decode()
-
-
-async def in_doubt(units: UnitsOfWork) -> UUID:
-    new_id = uuid7()
-    one = Notification(
-        id=new_id,
-        event_id=uuid7(),
-        event_type="labour.begun",
-        labour_id=uuid7(),
-        person_id=uuid7(),
-        person_name="Grace",
-        phone="+12025550123",
-        body="Ada is in labour. #AAAAAAAA",
-        segments=1,
-    )
+async def in_doubt(units: UnitsOfWork) -> str:
+    message = notification()
     async with units() as uow:
-        await ledger.insert_pending(uow.session, [one])
+        await ledger.insert_pending(uow.session, [message])
         await uow.session.execute(text("UPDATE notification SET state = 'IN_DOUBT', in_doubt_at = clock_timestamp()"))
-    return new_id
+    return str(message.id)
 
 
-async def test_a_person_sees_the_messages_in_doubt_and_decides(port_base: int, notification_units: UnitsOfWork) -> None:
+async def test_an_operator_lists_the_messages_in_doubt_and_decides(
+    notification_api: Installation, notification_units: UnitsOfWork
+) -> None:
     decisions = {"sent": "SENT", "send-again": "PENDING", "give-up": "FAILED"}
-    ids = {decision: str(await in_doubt(notification_units)) for decision in decisions}
+    ids = {decision: await in_doubt(notification_units) for decision in decisions}
 
-    _, shown, _ = await fern(port_base, "sms", "ls", "--json")
-    _, table, _ = await fern(port_base, "sms", "ls")
-    for decision, notification_id in ids.items():
-        code, said, _ = await fern(port_base, "sms", "resolve", notification_id, decision)
-        assert (code, notification_id in said) == (0, True)
-    code, _, complaint = await fern(port_base, "sms", "resolve", ids["sent"], "send-again")
+    def use_the_command() -> None:
+        listed = notification_api.fern("sms", "ls", "--json").stdout
+        table = notification_api.fern("sms", "ls").stdout
+        resolved = {one: notification_api.fern("sms", "resolve", ids[one], one) for one in decisions}
+        too_late = notification_api.fern("sms", "resolve", ids["sent"], "send-again")
 
-    assert {item["id"] for item in json.loads(shown)["items"]} == set(ids.values())
-    assert all(notification_id in table for notification_id in ids.values())
-    assert "+12025550123" not in table + shown
+        assert {item["id"] for item in json.loads(listed)["items"]} == set(ids.values())
+        assert all(notification_id in table for notification_id in ids.values())
+        assert PHONE not in table + listed
+        for decision, done in resolved.items():
+            assert (done.returncode, ids[decision] in done.stdout) == (0, True), done.stderr
+        assert too_late.returncode == 1
+        assert "not in doubt" in too_late.stderr
+        assert "fern sms ls" in too_late.stderr
+
+    await asyncio.to_thread(use_the_command)
+
     async with notification_units() as uow:
         rows = await uow.session.execute(text("SELECT id::text, state FROM notification"))
         assert {row.id: row.state for row in rows} == {ids[decision]: state for decision, state in decisions.items()}
-    assert code == 1
-    assert "not in doubt" in complaint
-    assert "fern sms ls" in complaint

@@ -1,4 +1,4 @@
-"""On a system that is alive: the journey of an event, with nothing left out and nobody named; and the audit, which is right."""
+"""`fern trace` and `fern audit` on a running system: the whole path of an event without personal data, and no false finding."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from fern.trace import Journey, journey
 
 @pytest.fixture(scope="module")
 def labour(world: World) -> Labour:
-    """Complete, and the mother knows that her two people have it."""
+    """Completed; both subscribers have the text, and the labour shows it."""
     labour = world.plan("Grace", "Alan")
     world.complete(labour)
     world.until_everyone_is_told(labour, COMPLETE)
-    told = "SELECT count(*) FROM told WHERE labour_id = $1 AND status = 'delivered'"
-    until(lambda: world.sql("labour", told, labour.id)[0][0] == 2, what="the labour knows that both have it")
+    delivered = "told WHERE labour_id = $1 AND status = 'delivered'"
+    until(lambda: world.count("labour", delivered, labour.id) == 2, what="the labour shows both texts as delivered")
     world.until_nothing_is_lost_or_doubled(labour)
     return labour
 
@@ -33,7 +33,7 @@ def completed(world: World, labour: Labour) -> Journey:
     return journey(world.settings, next(step.facts["event"] for step in events if step.hop == "labour.completed"))
 
 
-def test_a_labour_shows_its_events_in_order_with_what_became_of_them(world: World, labour: Labour) -> None:
+def test_the_trace_of_a_labour_has_its_events_in_order_with_their_effects(world: World, labour: Labour) -> None:
     whole = journey(world.settings, str(labour.id))
 
     hops = [step.hop for step in whole.steps]
@@ -52,11 +52,7 @@ def test_an_event_is_followed_from_the_request_to_the_phones_and_back(world: Wor
     assert facts["request"]["idempotency key"] == f"complete-{labour.id}"
     assert facts["committed"]["version"] == 4
     assert facts["published"]["message id"] == facts["claimed"]["message id"], "the bus's own id of the message"
-    texts = [
-        message["sid"]
-        for phone in labour.people.values()
-        for message in world.sms_sandbox.get("/sandbox/messages", params={"to": phone}).json()["items"]
-    ]
+    texts = [message["sid"] for phone in labour.people.values() for message in world.messages(phone)]
     assert {step.facts["sid"] for step in event.steps if step.hop == "SMS sent"} == set(texts)
     assert [step.facts["status"] for step in event.steps if step.hop == "told"] == ["delivered", "delivered"]
     assert sum(step.hop == "status claimed" for step in event.steps) == 4
@@ -66,7 +62,7 @@ def test_an_event_is_followed_from_the_request_to_the_phones_and_back(world: Wor
     assert event.steps[0].after_ms == 0
 
 
-def test_news_leads_back_to_the_event_it_is_about(world: World, labour: Labour) -> None:
+def test_the_trace_of_a_status_event_leads_back_to_its_cause(world: World, labour: Labour) -> None:
     event = completed(world, labour)
     sent = next(step.facts["event"] for step in event.steps if step.hop == "notification.sent")
 
@@ -76,7 +72,7 @@ def test_news_leads_back_to_the_event_it_is_about(world: World, labour: Labour) 
     assert back["claimed"]["by"] == "labour"
 
 
-def test_a_journey_names_no_person_and_quotes_no_text(world: World, labour: Labour) -> None:
+def test_a_trace_contains_no_name_no_phone_number_and_no_text(world: World, labour: Labour) -> None:
     told = world.fern("trace", completed(world, labour).id)
 
     assert "SMS delivered" in told
@@ -84,7 +80,7 @@ def test_a_journey_names_no_person_and_quotes_no_text(world: World, labour: Labo
         assert secret not in told
 
 
-def test_a_delivery_that_changed_nothing_shows_as_absorbed(world: World) -> None:
+def test_a_repeated_delivery_is_shown_as_absorbed(world: World) -> None:
     labour = world.plan("Grace")
     world.complete(labour)
     world.until_everyone_is_told(labour, COMPLETE)
@@ -102,8 +98,8 @@ def test_a_delivery_that_changed_nothing_shows_as_absorbed(world: World) -> None
     assert sum(step.hop == "SMS sent" for step in journey(world.settings, event.id).steps) == 1
 
 
-def test_an_event_whose_outbox_row_is_gone_is_still_told_as_far_as_it_is_known(world: World) -> None:
-    forgotten = UUID("01500000-0000-7000-8000-000000000001")  # of 2015: long forgotten, and no audit minds it
+def test_an_event_whose_outbox_row_is_deleted_is_traced_as_far_as_possible(world: World) -> None:
+    forgotten = UUID("01500000-0000-7000-8000-000000000001")  # of 2015: older than what an audit looks at
     claim = "INSERT INTO processed_event (consumer, event_id, status, completed_at) VALUES ('labour', $1, 'COMPLETED', now())"
     world.sql("labour", claim, forgotten)
 
@@ -114,7 +110,7 @@ def test_an_event_whose_outbox_row_is_gone_is_still_told_as_far_as_it_is_known(w
 
 
 @pytest.mark.parametrize("unknown", ["01a00000-0000-7000-8000-000000000000", "not-an-id"])
-def test_an_id_that_nobody_knows_is_refused_with_a_hint(world: World, unknown: str) -> None:
+def test_an_unknown_id_is_refused_with_a_command_to_try(world: World, unknown: str) -> None:
     with pytest.raises(FernError) as refused:
         journey(world.settings, unknown)
 
@@ -122,14 +118,14 @@ def test_an_id_that_nobody_knows_is_refused_with_a_hint(world: World, unknown: s
     assert refused.value.command
 
 
-def test_a_living_system_is_never_accused(world: World) -> None:
-    """Audits without a pause, while labours are planned and completed as fast as they come."""
-    before = _findings(world, overdue=0)  # what other tests have left, and what may still be on its way
-    with _mothers(world, 8):
+def test_an_audit_of_a_system_under_load_has_no_false_finding(world: World) -> None:
+    """Audits without a pause, while labours are planned and completed."""
+    before = _findings(world, overdue=0)  # left by other tests, or still being processed
+    with _labours(world, 8):
         during = [_findings(world, overdue=60) - before for _ in range(4)]
 
     assert during == [set()] * 4
-    until(lambda: _findings(world, overdue=0) <= before, what="in the end nothing is on its way")
+    until(lambda: _findings(world, overdue=0) <= before, what="everything is processed")
 
 
 def _findings(world: World, overdue: float) -> set[Finding]:
@@ -138,16 +134,16 @@ def _findings(world: World, overdue: float) -> set[Finding]:
 
 
 @contextmanager
-def _mothers(world: World, count: int) -> Iterator[None]:
-    """Leaves when everyone has been told."""
+def _labours(world: World, count: int) -> Iterator[None]:
+    """Complete labours in the background. Returns when everyone has been told."""
 
-    def give_birth() -> None:
+    def run() -> None:
         for _ in range(count):
             labour = world.plan("Grace", "Alan")
             world.complete(labour)
             world.until_everyone_is_told(labour, COMPLETE)
 
     with ThreadPoolExecutor(1) as elsewhere:
-        births = elsewhere.submit(give_birth)
+        running = elsewhere.submit(run)
         yield
-        births.result()
+        running.result()

@@ -1,9 +1,9 @@
-"""The tutorial, done as a reader does it: every command of every chapter, in order, with the output that it promises.
+"""Every command of every chapter of the tutorial, in order, with the output that the chapter shows.
 
-A chapter is one bash session. A ```sh block is run; a ```text block right after it is what it prints, errors included, where `…`
-stands for anything within a line, and a line of nothing but `…` for any number of lines. What differs from run to run may be
-shown as it once was: ids, references, times, numbers of 12 digits and more, the width of columns, and what bash says about jobs
-that were killed do not count (`_VARYING`). A command may fail only where its line goes on to show the exit code (`$?`).
+A chapter is one bash session. A ```sh block is run; a ```text block right after it is its output, errors included, where `…`
+stands for anything within a line, and a line with only `…` for any number of lines. What differs from run to run is not compared
+(`_VARYING`): ids, references, times, numbers of 12 digits and more, the width of columns, and bash's messages about killed jobs.
+A command may fail only if its line shows the exit code (`$?`).
 """
 
 import os
@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
 
+from e2e.support.api import client
 from e2e.support.installation import Installation
 from e2e.support.waiting import until
 from fern.runtime.system import processes_now
-from fern.settings import DEFAULT_PORT_BASE, PROJECT_ROOT
+from fern.settings import PROJECT_ROOT
 
 FOLDER = PROJECT_ROOT / "docs" / "tutorial"
 CHAPTERS = sorted(FOLDER.glob("[0-9][0-9]-*.md"))
@@ -38,17 +38,14 @@ class Step:
     output: str | None
 
 
-def steps(chapter: Path, port_base: int) -> list[Step]:
-    text = chapter.read_text().replace(".venv/bin/fern", str(Path(sys.executable).with_name("fern")))
-    for port in range(DEFAULT_PORT_BASE, DEFAULT_PORT_BASE + 10):
-        text = text.replace(f":{port}", f":{port - DEFAULT_PORT_BASE + port_base}")
+def steps(text: str) -> list[Step]:
     blocks = re.finditer(r"^```sh\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", text, flags=re.MULTILINE | re.DOTALL)
     found = (Step(text.count("\n", 0, block.start(1)) + 1, block[1], block[2]) for block in blocks)
     return [step for step in found if step.command != RUN_BY_THE_FIXTURE]
 
 
 def script(steps: list[Step], failures: Path) -> str:
-    """Each line is where it is in the chapter, so that a failure names its line; each block ends with a mark in the output."""
+    """The commands on the lines that they have in the chapter, so that a failure has its line number; a mark ends each output."""
     lines = [f"trap 'echo $LINENO >> {failures}' ERR"]
     for step in steps:
         lines += [""] * (step.line - 1 - len(lines)) + step.command.splitlines() + ["echo $'\\x1e'"]
@@ -73,7 +70,6 @@ def plain(text: str) -> list[str]:
 
 
 def matches(printed: str, promised: str) -> bool:
-    """Both in lines, and each line of the one against the lines of the other."""
     pattern = ""
     for line in plain(promised):
         pattern += r"(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + r"\n"
@@ -84,7 +80,7 @@ def matches(printed: str, promised: str) -> bool:
 def test_a_chapter_does_what_it_says_and_leaves_the_system_as_it_was(
     chapter: Path, installation: Installation, tmp_path: Path
 ) -> None:
-    here, before = steps(chapter, installation.port_base), sources()
+    here, before = steps(installation.adapt(chapter.read_text())), sources()
 
     printed, failures, left = run(here, installation, tmp_path)
 
@@ -99,13 +95,13 @@ def test_a_chapter_does_what_it_says_and_leaves_the_system_as_it_was(
 
 
 def shows_exit_code(chapter: Path, line: int) -> bool:
-    """The line, or what it continues into."""
+    """Of the command that begins on this line and may continue on the next ones."""
     command, _, _ = "\n".join(chapter.read_text().splitlines()[line - 1 :]).replace("\\\n", "").partition("\n")
     return "$?" in command
 
 
 def run(steps: list[Step], installation: Installation, folder: Path) -> tuple[list[str], list[int], list[str]]:
-    """What each step printed, the lines of commands that failed, and the processes that were left behind."""
+    """The output of each step, the lines of commands that failed, and the processes that still run afterwards."""
     failures, output = folder / "failures", (folder / "output").open("w+")
     failures.touch()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -129,7 +125,7 @@ def run(steps: list[Step], installation: Installation, folder: Path) -> tuple[li
 
 
 def end_session(leader: int) -> list[str]:
-    """The commands of processes that were still running."""
+    """Kill the processes of a session that still run; returns their command lines."""
     left = []
     for process in psutil.process_iter():
         with suppress(ProcessLookupError, psutil.NoSuchProcess):
@@ -140,11 +136,11 @@ def end_session(leader: int) -> list[str]:
 
 
 def troubles(installation: Installation) -> list[str]:
-    """Faults that are still on, and processes that do not run or do nothing."""
+    """Faults that are still active, and processes that are not healthy or frozen."""
     faults = [
         item["name"]
         for process in ("pubsub-http", "sms-sandbox")
-        for item in httpx.get(installation.settings.url(process) + "/faults").json()["items"]
+        for item in client(installation.settings.url(process)).get("/faults").json()["items"]
         if item["active"]
     ]
     rows = processes_now(installation.settings)
@@ -156,7 +152,7 @@ def troubles(installation: Installation) -> list[str]:
 
 
 def sources() -> dict[Path, float]:
-    """Where a reader who writes a fault of their own might leave it."""
+    """A reader adds a fault of their own to the sources, and must remove it again."""
     return {path: path.stat().st_mtime for path in (PROJECT_ROOT / "services").rglob("*.py")}
 
 

@@ -5,6 +5,7 @@ It starts its own system, with its own PostgreSQL, bus and SMS sandbox, and neve
 """
 
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -13,10 +14,9 @@ import signal
 import sqlite3
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -41,7 +41,8 @@ from servicekit.logs import configure
 
 QUIET_WITHIN = 180.0  # seconds after the last fault in which every event must be processed
 QUIET_FOR = 2.0  # seconds without a change, after which the system counts as quiet
-REPORT_EVERY = 10.0  # seconds, if there is no terminal
+PRINT_EVERY = 20  # looks at the counts
+STDERR = Console(stderr=True, highlight=False)
 
 
 @dataclass(slots=True)
@@ -115,7 +116,8 @@ async def inject_faults_under_load(world: World, server: TemporaryServer, run: R
 
 
 async def _observe(world: World, run: Run) -> None:
-    while True:
+    """Keep the counts of the run up to date. Without a terminal, print them every few seconds."""
+    for look in itertools.count():
         began = time.monotonic()
         try:
             run.committed, run.texts, run.unfinished = await asyncio.to_thread(progress_of, world)
@@ -123,6 +125,8 @@ async def _observe(world: World, run: Run) -> None:
         except Exception as error:
             if not (is_transient(error) or isinstance(error, sqlite3.Error)):  # the databases have faults, too
                 raise
+        if look % PRINT_EVERY == 0 and not STDERR.is_terminal:
+            STDERR.print(run, soft_wrap=True)
         await asyncio.sleep(0.5)
 
 
@@ -159,26 +163,10 @@ def _pending_at_the_provider(world: World) -> int:
 
 @contextmanager
 def shown(run: Run) -> Iterator[None]:
-    """Report the state on stderr: a live line in a terminal, elsewhere a new line every few seconds."""
-    console = Console(stderr=True, highlight=False)
-    console.print(f"seed {run.seed}; to repeat this schedule: {run.command}")
-    if console.is_terminal:
-        with Live(run, console=console, refresh_per_second=4, transient=True):
-            yield
-        return
-    ended = threading.Event()
-
-    def report() -> None:
-        while not ended.wait(REPORT_EVERY):
-            console.print(run, soft_wrap=True)
-
-    reporter = threading.Thread(target=report, daemon=True)
-    reporter.start()
-    try:
+    """In a terminal, a line on stderr that always has the current state."""
+    STDERR.print(f"seed {run.seed}; to repeat this schedule: {run.command}")
+    with Live(run, console=STDERR, refresh_per_second=4, transient=True) if STDERR.is_terminal else nullcontext():
         yield
-    finally:
-        ended.set()
-        reporter.join()
 
 
 def show_account(run: Run) -> None:

@@ -17,7 +17,7 @@ import textwrap
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from uuid import uuid4
@@ -29,7 +29,7 @@ from sqlalchemy import text
 
 from contracts.events import LabourCompleted, SubscriberAdded
 from e2e.experiments.museum.exhibits import EXHIBITS, PROMISES, Exhibit
-from e2e.experiments.museum.testbed import Testbed, Violation
+from e2e.experiments.museum.testbed import Testbed
 from e2e.support.bus import apply_topology
 from e2e.support.databases import fresh_databases, migrated_server
 from e2e.support.sample_events import TOPICS
@@ -61,8 +61,8 @@ _TOPICS = TOPICS | {event.type: ["notification"] for event in (SubscriberAdded, 
 @dataclass(frozen=True, slots=True)
 class ExhibitResult:
     exhibit: Exhibit
-    with_ours: list[Violation]
-    with_mistake: list[Violation]
+    with_ours: list[str]
+    with_mistake: list[str]
     seconds: float
 
     @property
@@ -72,19 +72,13 @@ class ExhibitResult:
     @property
     def how(self) -> str:
         if self.with_ours:
-            return "our own part failed: " + "; ".join(map(str, self.with_ours))
-        return "; ".join(map(str, self.with_mistake)) or "nothing was reported"
+            return "our own part failed: " + "; ".join(self.with_ours)
+        return "; ".join(self.with_mistake) or "nothing was reported"
 
     def to_json(self) -> dict[str, object]:
-        return {
-            "name": self.exhibit.name,
-            "title": self.exhibit.title,
-            "breaks": self.exhibit.breaks,
-            "caught": self.caught,
-            "with_ours": [asdict(finding) for finding in self.with_ours],
-            "with_mistake": [asdict(finding) for finding in self.with_mistake],
-            "seconds": round(self.seconds, 2),
-        }
+        exhibit = {name: getattr(self.exhibit, name) for name in ("name", "title", "breaks")}
+        seen = {name: getattr(self, name) for name in ("caught", "with_ours", "with_mistake")}
+        return {**exhibit, **seen, "seconds": round(self.seconds, 2)}
 
 
 async def examine(exhibit: Exhibit, postgres: TemporaryServer, bus: Running) -> ExhibitResult:
@@ -162,7 +156,8 @@ def _prose(thing: object, before: str = "") -> str:
 def _code(mistake: object) -> str:
     """The source without the decorator and the docstring."""
     source = inspect.getsource(mistake)  # type: ignore[arg-type]
-    head, _, body = source[source.index("\n)\n") + 3 :].split('"""')
+    _, _, undecorated = source.partition("\n")
+    head, _, body = undecorated.split('"""')
     return f"{head.rstrip()}\n{body.strip(chr(10))}"
 
 

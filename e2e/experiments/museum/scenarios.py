@@ -23,7 +23,7 @@ from uuid_utils.compat import uuid7
 import sms_sandbox
 from contracts.events import Event, LabourCompleted, SubscriberAdded
 from contracts.registry import decode
-from e2e.experiments.museum.testbed import Hold, InterceptedBus, MakeConsumer, Testbed, Violation, armed, crash
+from e2e.experiments.museum.testbed import Hold, InterceptedBus, MakeConsumer, Testbed, armed, crash
 from e2e.support.crash import SimulatedCrash, crash_at
 from fern.settings import PROJECT_ROOT
 from messaging import consumer, relay, unit_of_work
@@ -46,7 +46,7 @@ NO_CALLBACK = "http://127.0.0.1:9/"  # nothing listens there
 # ── the relay ──
 
 
-async def a_relay_dies_on_its_way_to_the_bus(bed: Testbed, part: type[Relay]) -> list[Violation]:
+async def a_relay_dies_on_its_way_to_the_bus(bed: Testbed, part: type[Relay]) -> list[str]:
     """A relay crashes just before it publishes events 1 and 2. The next relay continues."""
     await bed.emit(1, 2)
 
@@ -57,7 +57,7 @@ async def a_relay_dies_on_its_way_to_the_bus(bed: Testbed, part: type[Relay]) ->
     return await bed.check_bus(1, 2)
 
 
-async def an_earlier_number_commits_later(bed: Testbed, part: type[Relay]) -> list[Violation]:
+async def an_earlier_number_commits_later(bed: Testbed, part: type[Relay]) -> list[str]:
     """Ada's transaction takes the first position in the outbox and commits late; Bea's takes the second and commits at once. The
     relay makes a pass between the two commits, and more afterwards.
     """
@@ -76,7 +76,7 @@ async def an_earlier_number_commits_later(bed: Testbed, part: type[Relay]) -> li
     return await bed.check_bus(1, 2)
 
 
-async def a_slow_relay_and_a_quick_one(bed: Testbed, part: type[Relay]) -> list[Violation]:
+async def a_slow_relay_and_a_quick_one(bed: Testbed, part: type[Relay]) -> list[str]:
     """One relay has read event 1 of a labour, and its call to the bus is slow. Another relay makes a pass meanwhile."""
     await bed.emit(1, 2)
     slow = Hold()
@@ -94,7 +94,7 @@ async def a_slow_relay_and_a_quick_one(bed: Testbed, part: type[Relay]) -> list[
 # ── the consumer ──
 
 
-async def the_holder_of_an_event_dies(bed: Testbed, part: MakeConsumer) -> list[Violation]:
+async def the_holder_of_an_event_dies(bed: Testbed, part: MakeConsumer) -> list[str]:
     """A consumer is handling event 1 when its lease runs out, and the bus delivers the event to a second consumer. Then the
     first consumer crashes.
     """
@@ -115,7 +115,7 @@ async def the_holder_of_an_event_dies(bed: Testbed, part: MakeConsumer) -> list[
     return await bed.check_effects(1)
 
 
-async def a_consumer_dies_after_the_effect(bed: Testbed, part: MakeConsumer) -> list[Violation]:
+async def a_consumer_dies_after_the_effect(bed: Testbed, part: MakeConsumer) -> list[str]:
     """A consumer crashes after the effect of event 1 is written and before the claim is completed. The bus delivers again."""
     await bed.emit(1)
     await bed.publish_all()
@@ -127,7 +127,7 @@ async def a_consumer_dies_after_the_effect(bed: Testbed, part: MakeConsumer) -> 
     return await bed.check_effects(1)
 
 
-async def an_event_is_published_twice(bed: Testbed, part: MakeConsumer) -> list[Violation]:
+async def an_event_is_published_twice(bed: Testbed, part: MakeConsumer) -> list[str]:
     """A relay crashes after it has published event 1 and before it marks it, so the next relay publishes it again."""
     await bed.emit(1)
     with crash_at(relay.AFTER_PUBLISH):
@@ -139,7 +139,7 @@ async def an_event_is_published_twice(bed: Testbed, part: MakeConsumer) -> list[
     return await bed.check_effects(1)
 
 
-async def an_event_is_replayed_in_time(bed: Testbed, part: type[Retention]) -> list[Violation]:
+async def an_event_is_replayed_in_time(bed: Testbed, part: type[Retention]) -> list[str]:
     """Events may be replayed for 90 days. An operator configures that claims are kept for a week; if that is refused, for the
     90 days. Then event 1 is replayed, 60 days after it was handled.
     """
@@ -159,7 +159,7 @@ async def an_event_is_replayed_in_time(bed: Testbed, part: type[Retention]) -> l
     return await bed.check_effects(1)
 
 
-async def two_processes_want_the_same_event(bed: Testbed, part: LockKey) -> list[Violation]:
+async def two_processes_want_the_same_event(bed: Testbed, part: LockKey) -> list[str]:
     """Two real processes with different hash seeds. One has claimed event 1 and is frozen until its lease runs out. The other
     one gets event 1 again and, in the same batch, event 2 of another labour.
     """
@@ -186,7 +186,7 @@ async def two_processes_want_the_same_event(bed: Testbed, part: LockKey) -> list
     await bed.settle(batch, verdicts)
     await bed.deliver_all(to=bed.consumer())
 
-    waited = Violation("held-up", "event 2", "waited for a consumer that was busy with event 1")
+    waited = "held-up: event 2 waited for a consumer that was busy with event 1"
     return [waited] * held_up + await bed.check_effects(1, 2)
 
 
@@ -226,7 +226,7 @@ async def _is_held_up(bed: Testbed, name: str, *, until: asyncio.Task[bytes]) ->
 # ── the sender ──
 
 
-async def a_sender_dies_after_the_call(bed: Testbed, part: Callable[[Twilio], React[Event]]) -> list[Violation]:
+async def a_sender_dies_after_the_call(bed: Testbed, part: Callable[[Twilio], React[Event]]) -> list[str]:
     """Grace must be told that the baby is here. The process crashes when the provider has accepted the text, and before it
     records that. It is started again.
     """
@@ -260,9 +260,8 @@ async def a_sender_dies_after_the_call(bed: Testbed, part: Callable[[Twilio], Re
             await provider.close()
             texts = len(sandbox.sandbox.store.newest(PHONE, 100))
 
-    if texts == 1:
-        return []
-    return [Violation("duplicated" if texts else "lost", born.type, f"was told to the same person {texts} times")]
+    kind = "duplicated" if texts else "lost"
+    return [] if texts == 1 else [f"{kind}: {born.type} was told to the same person {texts} times"]
 
 
 class CrashingTwilio(Twilio):

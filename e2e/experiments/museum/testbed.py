@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
@@ -35,18 +35,6 @@ NAME = "tests"
 SUBSCRIPTION = f"{NAME}.{Happened.type}"
 
 MakeConsumer = Callable[..., Consumer[Happened]]
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """What a check reports: a promise that was broken for an event."""
-
-    kind: Literal["lost", "duplicated", "out-of-order", "held-up"]
-    event: str
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.event} {self.what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,48 +112,28 @@ class Testbed:
     def _unacked(self, subscription: str) -> int:
         return self.broker.catalog.subscriptions[self.bus.subscription_path(subscription)].unacked
 
-    async def effects(self) -> Counter[int]:
-        async with self.notification.connect() as connection:
-            return Counter((await connection.execute(text("SELECT number FROM effect"))).scalars())
-
-    async def check_effects(self, *numbers: int) -> list[Violation]:
+    async def check_effects(self, *numbers: int) -> list[str]:
         """Every event must have its effect exactly once."""
-        seen = await self.effects()
-        lost = [
-            Violation("lost", f"event {number}", "was acknowledged and had no effect")
-            for number in numbers
-            if not seen[number]
-        ]
-        twice = [
-            Violation("duplicated", f"event {number}", f"had its effect {seen[number]} times")
-            for number in numbers
-            if seen[number] > 1
-        ]
-        return lost + twice
+        async with self.notification.connect() as connection:
+            seen = Counter((await connection.execute(text("SELECT number FROM effect"))).scalars())
+        lost = [f"lost: event {number} was acknowledged and had no effect" for number in numbers if not seen[number]]
+        twice = [number for number in numbers if seen[number] > 1]
+        return lost + [f"duplicated: event {number} had its effect {seen[number]} times" for number in twice]
 
-    async def check_bus(self, *numbers: int) -> list[Violation]:
+    async def check_bus(self, *numbers: int) -> list[str]:
         """Every event must be on the bus at least once, and those of a labour in order."""
         messages = list[Message]()
         while self._unacked(SUBSCRIPTION):
-            batch = await self.bus.pull(SUBSCRIPTION, 100, wait=1.0)
+            messages += (batch := await self.bus.pull(SUBSCRIPTION, 100, wait=1.0))
             await self.settle(batch, [Verdict.ACK] * len(batch))
-            messages += batch
         labours = defaultdict[str, dict[int, None]](dict)  # only the first copy counts
         for message in sorted(messages, key=lambda message: int(message.message_id)):
             event = msgspec.json.decode(message.data, type=Happened)
             labours[event.key].setdefault(event.number)
-        seen = {number for labour in labours.values() for number in labour}
-        lost = [
-            Violation("lost", f"event {number}", "was committed and never reached the bus")
-            for number in numbers
-            if number not in seen
-        ]
-        late = [
-            Violation("out-of-order", f"event {second}", f"reached the bus after event {first}")
-            for labour in labours.values()
-            for first, second in pairwise(labour)
-            if first > second
-        ]
+        missing = set(numbers).difference(*labours.values())
+        lost = [f"lost: event {number} was committed and never reached the bus" for number in sorted(missing)]
+        pairs = [pair for labour in labours.values() for pair in pairwise(labour)]
+        late = [f"out-of-order: event {b} reached the bus after event {a}" for a, b in pairs if a > b]
         return lost + late
 
 
