@@ -10,7 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from e2e.support.ports import free_port_base
+from fern.output import Progress
+from fern.runtime.embedded import EmbeddedRuntime
 from fern.settings import DEFAULT_PORT_BASE, PROJECT_ROOT, Settings
 
 FERN = str(Path(sys.executable).with_name("fern"))
@@ -37,6 +41,17 @@ class Installation:
         for port in range(DEFAULT_PORT_BASE, DEFAULT_PORT_BASE + 10):
             text = text.replace(f":{port}", f":{port - DEFAULT_PORT_BASE + self.port_base}")
         return text.replace(".venv/bin/fern", FERN)
+
+    @contextmanager
+    def stopped(self, *processes: str) -> Iterator[None]:
+        """Stop processes during the block, and start them again."""
+        supervisor = EmbeddedRuntime(self.settings, Progress(Console(quiet=True))).supervisor
+        supervisor.stop(processes)
+        try:
+            yield
+        finally:
+            for process in processes:
+                supervisor.start(process)
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.fern(*arguments, "--json").stdout)
