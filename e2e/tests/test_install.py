@@ -75,101 +75,52 @@ def test_what_people_run_imports_no_development_tool_and_no_test() -> None:
     assert [(path, module) for path, module in sorted(found) if not runs(module)] == []
 
 
-class Machine:
-    """A PATH with make, a shell and the Pythons that a test puts there. These only note what they are called for."""
-
-    def __init__(self, home: Path) -> None:
-        self.bin, self.venv, self.calls = home / "bin", home / "venv", home / "calls"
-        self.bin.mkdir()
-        for tool in TOOLS:
-            (self.bin / tool).symlink_to(shutil.which(tool) or tool)
-
-    def python(self, name: str, version: str) -> str:
-        script = self.bin / name
-        script.write_text(
-            f'#!/bin/sh\necho "{name} $*" >> {self.calls}\n'
-            f'[ "$1" = -c ] && echo {version}\n'
-            f'[ "$2" = venv ] && mkdir -p {self.venv}/bin && ln -sf "{script}" {self.venv}/bin/python\nexit 0\n'
-        )
-        script.chmod(0o755)
-        return str(script)
-
-    def make(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [str(self.bin / "make"), "--no-print-directory", f"VENV={self.venv}", *arguments]
-        clean = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "PYTHON")}
-        return subprocess.run(
-            command,
-            cwd=ROOT,
-            env=clean | {"PATH": str(self.bin)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-        )
-
-    def made_with(self) -> list[str]:
-        return re.findall(r"^(\S+) -m venv", self.calls.read_text(), flags=re.MULTILINE)
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+def make(home: Path, pythons: dict[str, str], target: str, given: str) -> subprocess.CompletedProcess[str]:
+    """On a PATH with a few tools and these Pythons, each of which tells its version and can make `home`/venv."""
+    for tool in TOOLS:
+        (home / tool).symlink_to(shutil.which(tool) or tool)
+    for name, version in pythons.items():
+        make_venv = '[ "$2" = venv ] && mkdir -p "$4/bin" && ln -s "$0" "$4/bin/python"'
+        (home / name).write_text(f'#!/bin/sh\n[ "$1" = -c ] && echo {version}\n{make_venv}\nexit 0\n')
+        (home / name).chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "PYTHON")}
+    command = [str(home / "make"), f"VENV={home}/venv", target, *([f"PYTHON={home / given}"] if given else [])]
+    environment["PATH"] = str(home)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
 @pytest.mark.parametrize(
-    ("pythons", "chosen"),
+    ("pythons", "given", "chosen"),
     [
-        ({"python3": "3.12", "python3.14": "3.14"}, "python3"),
-        ({"python3": "3.15", "python3.13": "3.13", "python3.11": "3.11"}, "python3.13"),
-        ({"python3": "3.9", "python3.11": "3.11"}, "python3.11"),
-        ({"python3.12": "3.12", "python3.14": "3.14"}, "python3.14"),
+        ({"python3": "3.12", "python3.14": "3.14"}, "", "python3"),
+        ({"python3": "3.15", "python3.13": "3.13", "python3.11": "3.11"}, "", "python3.13"),
+        ({"python3": "3.9", "python3.11": "3.11"}, "", "python3.11"),
+        ({"python3.12": "3.12", "python3.14": "3.14"}, "", "python3.14"),
+        ({"python3": "3.12", "my python": "3.11"}, "my python", "my python"),
     ],
 )
-def test_a_supported_python_is_chosen(machine: Machine, pythons: dict[str, str], chosen: str) -> None:
-    for name, version in pythons.items():
-        machine.python(name, version)
-
-    done = machine.make("install")
+def test_a_supported_python_is_chosen(tmp_path: Path, pythons: dict[str, str], given: str, chosen: str) -> None:
+    done = make(tmp_path, pythons, "install", given)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert machine.made_with() == [chosen]
-
-
-def test_a_given_python_is_taken_before_any_other(machine: Machine) -> None:
-    machine.python("python3", "3.12")
-    given = machine.python("my python", "3.11")
-
-    assert machine.make("install", f"PYTHON={given}").returncode == 0
-    assert "my python -m venv" in machine.calls.read_text()
+    assert (tmp_path / "venv/bin/python").readlink() == tmp_path / chosen
 
 
 @pytest.mark.parametrize(
-    ("pythons", "problem"),
+    ("pythons", "given", "problem"),
     [
-        ({"python3": "3.15"}, r"python3 is Python 3\.15, which is too new: .* has no wheel for it\."),
-        ({"python3": "3.10"}, r"python3 is Python 3\.10, which is too old\."),
-        ({"python3": "2.7"}, r"python3 is Python 2\.7, which is too old\."),
-        ({}, r"no Python found \(tried: python3 .*\)\."),
+        ({"python3": "3.15"}, "", r"python3 is Python 3\.15, which is too new: .* has no wheel for it\."),
+        ({"python3": "3.10"}, "", r"python3 is Python 3\.10, which is too old\."),
+        ({"python3": "2.7"}, "", r"python3 is Python 2\.7, which is too old\."),
+        ({}, "", r"no Python found \(tried: python3 .*\)\."),
+        ({"python3": "3.12", "newest": "3.15"}, "newest", r"/.*/newest is Python 3\.15, which is too new: .*\."),
     ],
 )
-def test_any_other_python_is_refused_with_a_way_out(machine: Machine, pythons: dict[str, str], problem: str) -> None:
-    for name, version in pythons.items():
-        machine.python(name, version)
-
-    done = machine.make("up")
+def test_any_other_is_refused_with_a_way_out(tmp_path: Path, pythons: dict[str, str], given: str, problem: str) -> None:
+    done = make(tmp_path, pythons, "up", given)
 
     assert re.search(rf"^error: {problem} Python 3\.11 to 3\.14 are supported\.$", done.stderr, flags=re.MULTILINE)
     assert "\ntry:   make up PYTHON=/path/to/python3.14\n" in done.stderr
     assert '\nor:    uv python install 3.14 && make up PYTHON="$(uv python find 3.14)"\n' in done.stderr
     assert "Error 12" in done.stderr  # make itself always ends with 2
-    assert not machine.venv.exists()
-
-
-def test_a_given_python_that_is_not_supported_is_refused_even_if_another_would_do(machine: Machine) -> None:
-    machine.python("python3", "3.12")
-    given = machine.python("newest", "3.15")
-
-    done = machine.make("up", f"PYTHON={given}")
-
-    assert f"error: {given} is Python 3.15, which is too new" in done.stderr
-    assert not machine.venv.exists()
+    assert not (tmp_path / "venv").exists()

@@ -61,11 +61,8 @@ class _Call:
         **arguments: Any,
     ) -> None:
         self._settings, self._api, self._patience = settings, APIS.get(api, api), patience
-        self._began, self._is_safe, self._is_operator = (
-            time.monotonic(),
-            method == "GET" or key is not None,
-            user is None,
-        )
+        self._began, self._is_operator = time.monotonic(), user is None
+        self._is_safe = method == "GET" or key is not None
         headers = {"Idempotency-Key": key} if key else {}
         if user or api in SERVICES:
             headers["Authorization"] = f"Bearer {make_token(user) if user else OPERATIONS_TOKEN}"

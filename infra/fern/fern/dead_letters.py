@@ -58,11 +58,8 @@ class DeadLetter:
     @property
     def original(self) -> dict[str, str]:
         """Its attributes before it was dead-lettered."""
-        return {
-            name: value
-            for name, value in self.message.attributes.items()
-            if not name.startswith((BY_US, BY_THE_BUS, "googclient_"))
-        }
+        added = (BY_US, BY_THE_BUS, "googclient_")
+        return {name: value for name, value in self.message.attributes.items() if not name.startswith(added)}
 
 
 class Look:

@@ -63,10 +63,8 @@ class Settings:
         home = Path(os.environ.get("FERN_HOME") or PROJECT_ROOT / ".fern").expanduser().absolute()
         base = os.environ.get("FERN_PORT_BASE") or str(_remembered(home).get("port_base", DEFAULT_PORT_BASE))
         if not (base.isdigit() and 1024 <= int(base) <= 65500):
-            raise FernError(
-                f"FERN_PORT_BASE is {base!r}; it must be a number from 1024 to 65500.",
-                command=f"export FERN_PORT_BASE={DEFAULT_PORT_BASE}",
-            )
+            what = f"FERN_PORT_BASE is {base!r}; it must be a number from 1024 to 65500."
+            raise FernError(what, command=f"export FERN_PORT_BASE={DEFAULT_PORT_BASE}")
         return cls(int(base), home)
 
     @property

@@ -105,8 +105,7 @@ def _create_or_update(subscriber: SubscriberClient, wanted: Subscription, applie
     if found.topic != wanted.topic:
         what = f"subscription {wanted.name} belongs to {found.topic}, not to {wanted.topic}; delete it first."
         raise FernError(what, command=f"gcloud pubsub subscriptions delete {wanted.name}")
-    differing = [field for field in _MUTABLE if getattr(found, field) != getattr(wanted, field)]
-    if differing:
+    if differing := [field for field in _MUTABLE if getattr(found, field) != getattr(wanted, field)]:
         subscriber.update_subscription({"subscription": wanted, "update_mask": FieldMask(paths=differing)}, timeout=10)
         applied.updated += 1
     else:
@@ -125,14 +124,10 @@ def _subscription(declared: Declared, name: str, project: str) -> Subscription:
     )
     if dead:
         subscription.enable_exactly_once_delivery = options["exactly_once"]
-        subscription.retry_policy = RetryPolicy(
-            minimum_backoff=_duration(options["minimum_backoff_seconds"]),
-            maximum_backoff=_duration(options["maximum_backoff_seconds"]),
-        )
-        subscription.dead_letter_policy = DeadLetterPolicy(
-            dead_letter_topic=f"projects/{project}/topics/{dead}",
-            max_delivery_attempts=options["max_delivery_attempts"],
-        )
+        shortest, longest = (_duration(options[f"{name}_backoff_seconds"]) for name in ("minimum", "maximum"))
+        subscription.retry_policy = RetryPolicy(minimum_backoff=shortest, maximum_backoff=longest)
+        attempts, dead_topic = options["max_delivery_attempts"], f"projects/{project}/topics/{dead}"
+        subscription.dead_letter_policy = DeadLetterPolicy(dead_letter_topic=dead_topic, max_delivery_attempts=attempts)
     return subscription
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from grpc import StatusCode
@@ -18,19 +19,17 @@ from pubsub_emulator.wire import Subscription as SubscriptionConfig
 from pubsub_emulator.wire import Topic as TopicConfig
 
 
+@dataclass(eq=False, slots=True)
 class Topic:
-    def __init__(self, id: int, config: Raw) -> None:
-        self.id: Final = id
-        self.config = config
-        self.subscriptions: list[Subscription] = []
+    id: Final[int]
+    config: Raw
+    subscriptions: list[Subscription] = field(default_factory=list)
 
     @property
     def retention(self) -> float:
         """Seconds for which messages are kept after every subscription has acked them, for a seek back; 0 keeps none."""
-        keepers = [
-            seconds(s.config.message_retention_duration) for s in self.subscriptions if s.config.retain_acked_messages
-        ]
-        return max([seconds(self.config.message_retention_duration), *keepers])
+        keepers = [one.config for one in self.subscriptions if one.config.retain_acked_messages]
+        return max(seconds(config.message_retention_duration) for config in (self.config, *keepers))
 
 
 class Catalog:
@@ -114,9 +113,8 @@ class Catalog:
         self._let_go(subscription)
         subscription.end(not_found(f"subscription: {subscription.name} was deleted"))
         self.on_change(subscription)
-        await self._store.submit(
-            sql.delete_subscription(subscription.id), sql.owe_nothing(subscription.id), *self.reclaim_all(subscription)
-        )
+        deleted = sql.delete_subscription(subscription.id), sql.owe_nothing(subscription.id)
+        await self._store.submit(*deleted, *self.reclaim_all(subscription))
 
     async def detach(self, subscription: Subscription) -> None:
         """It gets nothing more from its topic, and its backlog is deleted."""
@@ -146,9 +144,8 @@ def detached(subscription: Subscription) -> CallRefused:
 
 
 def _put(subscription: Subscription) -> sql.Statement:
-    return sql.put_subscription(
-        subscription.id, subscription.name, subscription.topic_id, subscription.config.SerializeToString()
-    )
+    config = subscription.config.SerializeToString()
+    return sql.put_subscription(subscription.id, subscription.name, subscription.topic_id, config)
 
 
 def _ids_after(store: Store, table: str) -> int:

@@ -107,9 +107,7 @@ class HttpPort:
             case "GET", ["oauth2", "v3", "certs"]:
                 return HttpAnswer(200, self._signer.jwks())
             case "GET", ["backlog"]:
-                return HttpAnswer(
-                    200, {"items": [_backlog(one) for one in self._broker.catalog.subscriptions.values()]}
-                )
+                return HttpAnswer(200, {"items": [*map(_backlog, self._broker.catalog.subscriptions.values())]})
             case "GET", ["faults"]:
                 return HttpAnswer(200, {"items": faults.listing()})
             case "PUT", ["faults", name]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pubsub_emulator.wire import Raw
@@ -11,17 +12,15 @@ if TYPE_CHECKING:
     from pubsub_emulator.leases import Consumer
 
 
+@dataclass(eq=False, slots=True)
 class Batch:
     """One publish request, stored as it was received: one row on disk. Its message ids count up from its own id."""
 
-    __slots__ = ("id", "published_at", "request", "topic_id")
-
-    def __init__(self, id: int, topic_id: int, published_at: int, request: Raw) -> None:
-        self.id: Final = id
-        self.topic_id: Final = topic_id
-        self.published_at: Final = published_at
-        """Microseconds since the epoch."""
-        self.request: Final = request
+    id: Final[int]
+    topic_id: Final[int]
+    published_at: Final[int]
+    """Microseconds since the epoch."""
+    request: Final[Raw]
 
     @property
     def ids(self) -> range:
@@ -31,16 +30,14 @@ class Batch:
         return [Message(self, message_id, raw) for message_id, raw in zip(self.ids, self.request.messages, strict=True)]
 
 
+@dataclass(eq=False, slots=True)
 class Message:
     """One message of a batch, shared by every subscription that holds it."""
 
-    __slots__ = ("batch", "id", "raw")
-
-    def __init__(self, batch: Batch, id: int, raw: Raw) -> None:
-        self.batch: Final = batch
-        self.id: Final = id
-        self.raw: Final = raw
-        """As it was published, without message id and publish time."""
+    batch: Final[Batch]
+    id: Final[int]
+    raw: Final[Raw]
+    """As it was published, without message id and publish time."""
 
     def copy_to(self, raw: Raw) -> None:
         """Write the message as a subscriber receives it."""
@@ -49,24 +46,22 @@ class Message:
         raw.publish_time.FromMicroseconds(self.batch.published_at)
 
 
+@dataclass(eq=False, slots=True)
 class Delivery:
     """One message on its way through one subscription.
 
     It is leased while `ack_id` is set, parked while `deadline` is in the future without a lease, and otherwise ready.
     """
 
-    __slots__ = ("ack_id", "acked", "consumer", "deadline", "failures", "lane", "message")
-
-    def __init__(self, message: Message, failures: int = 0) -> None:
-        self.message: Final = message
-        self.failures = failures
-        """How often it was nacked or ran out of time: the delivery attempt is one more."""
-        self.lane: Lane | None = None
-        self.ack_id = ""
-        self.deadline = 0.0
-        """When the lease ends or, without a lease, when it may be delivered again."""
-        self.consumer: Consumer | None = None
-        self.acked = False
+    message: Final[Message]
+    failures: int = 0
+    """How often it was nacked or ran out of time: the delivery attempt is one more."""
+    lane: Lane | None = None
+    ack_id: str = ""
+    deadline: float = 0.0
+    """When the lease ends or, without a lease, when it may be delivered again."""
+    consumer: Consumer | None = None
+    acked: bool = False
 
     @property
     def size(self) -> int:
@@ -74,14 +69,12 @@ class Delivery:
         return int(self.message.raw.ByteSize())
 
 
+@dataclass(eq=False, slots=True)
 class Run:
     """A batch that is unpacked only as its messages are handed out, so that a publish costs little."""
 
-    __slots__ = ("_next", "batch")
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch: Final = batch
-        self._next = 0
+    batch: Final[Batch]
+    _next: int = 0
 
     def __len__(self) -> int:
         return len(self.batch.request.messages) - self._next
@@ -98,21 +91,19 @@ class Run:
         return taken
 
 
+@dataclass(eq=False, slots=True)
 class Lane:
     """The messages of one ordering key: handed out in order, and no more while any of them is unsettled."""
 
-    __slots__ = ("held", "not_before", "offered", "unsettled", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting: deque[Delivery] = deque()
-        self.held: list[Delivery] = []
-        """Handed out since the lane was last free; acked ones stay, because a nack before them replays them too."""
-        self.unsettled = 0
-        """How many of `held` are neither acked nor back in `waiting`."""
-        self.offered = False
-        """True while it is in its subscription's ready queue."""
-        self.not_before = 0.0
-        """When the backoff of its first message is over."""
+    waiting: deque[Delivery] = field(default_factory=deque)
+    held: list[Delivery] = field(default_factory=list)
+    """Handed out since the lane was last free; acked ones stay, because a nack before them replays them too."""
+    unsettled: int = 0
+    """How many of `held` are neither acked nor back in `waiting`."""
+    offered: bool = False
+    """True while it is in its subscription's ready queue."""
+    not_before: float = 0.0
+    """When the backoff of its first message is over."""
 
     def free(self, now: float) -> bool:
         return bool(self.waiting) and not self.held and self.not_before <= now

@@ -19,6 +19,7 @@ from pubsub_emulator import sql
 from pubsub_emulator.broker import Broker
 from pubsub_emulator.errors import CallRefused
 from pubsub_emulator.leases import Consumer, Handed
+from pubsub_emulator.message import Delivery
 from pubsub_emulator.store import Store
 from pubsub_emulator.subscription import Subscription
 from pubsub_emulator.wire import PubsubMessage
@@ -92,13 +93,12 @@ class _Pusher:
         for ack_id, delivery in row:
             if delivery.ack_id != ack_id:
                 return  # an earlier message of the key failed, so this one is replayed too
-            accepted = await self._push(client, ack_id, self._body((ack_id, delivery)))
-            if accepted:
+            if await self._push(client, self._body(delivery)):
                 self._broker.acknowledge(self._subscription, [ack_id])
             else:
                 self._subscription.modify_deadline([ack_id], 0)
 
-    async def _push(self, client: httpx.AsyncClient, ack_id: str, body: dict[str, Any]) -> bool:
+    async def _push(self, client: httpx.AsyncClient, body: dict[str, Any]) -> bool:
         import httpx
 
         config = self._subscription.config.push_config
@@ -116,8 +116,7 @@ class _Pusher:
             log.info("push refused", extra={"subscription": self._subscription.name, "status": response.status_code})
         return response.status_code in _SUCCESS
 
-    def _body(self, handed: Handed) -> dict[str, Any]:
-        _, delivery = handed
+    def _body(self, delivery: Delivery) -> dict[str, Any]:
         raw = PubsubMessage()
         delivery.message.copy_to(raw)
         published = raw.publish_time.ToJsonString()
@@ -182,9 +181,8 @@ class Signer:
         if self._stored:
             return serialization.load_pem_private_key(self._stored[0], password=None)
         key = rsa.generate_private_key(65537, 2048)
-        pem = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        pem_format = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        pem = key.private_bytes(*pem_format, serialization.NoEncryption())
         self._store.submit(sql.put_secret(_SECRET, pem))
         return key
 
@@ -195,6 +193,5 @@ class Signer:
         from jwt.algorithms import RSAAlgorithm
 
         public: dict[str, Any] = json.loads(RSAAlgorithm.to_jwk(self._key.public_key()))
-        return {"kty": "RSA", "n": public["n"], "e": public["e"], "use": "sig", "alg": "RS256"} | {
-            "kid": sha256(public["n"].encode()).hexdigest()[:40]
-        }
+        kid = sha256(public["n"].encode()).hexdigest()[:40]
+        return {"kty": "RSA", "n": public["n"], "e": public["e"], "use": "sig", "alg": "RS256", "kid": kid}

@@ -71,10 +71,8 @@ def publish(batch: Batch, encoded: bytes, owed: Mapping[int, Sequence[int]]) -> 
 
 def owe(subscription_id: int, message_ids: Sequence[int]) -> Statement:
     """The subscription must get these messages, which are there already."""
-    return (
-        "INSERT OR IGNORE INTO backlog (message, subscription) SELECT value, ? FROM json_each(?)",
-        (subscription_id, json.dumps(message_ids)),
-    )
+    statement = "INSERT OR IGNORE INTO backlog (message, subscription) SELECT value, ? FROM json_each(?)"
+    return statement, (subscription_id, json.dumps(message_ids))
 
 
 # ── settle ──
@@ -82,17 +80,13 @@ def owe(subscription_id: int, message_ids: Sequence[int]) -> Statement:
 
 def ack(subscription_id: int, message_ids: Sequence[int], reclaimable: Iterable[int]) -> Statement:
     """`reclaimable` are the batches to delete if no subscription holds any of their messages."""
-    return (
-        "INSERT INTO ack (subscription, messages, batches) VALUES (?, ?, ?)",
-        (subscription_id, json.dumps(message_ids), json.dumps(list(reclaimable))),
-    )
+    statement = "INSERT INTO ack (subscription, messages, batches) VALUES (?, ?, ?)"
+    return statement, (subscription_id, json.dumps(message_ids), json.dumps(list(reclaimable)))
 
 
 def remember_failures(subscription_id: int, message_id: int, failures: int) -> Statement:
-    return (
-        "UPDATE backlog SET failures = ? WHERE message = ? AND subscription = ?",
-        (failures, message_id, subscription_id),
-    )
+    statement = "UPDATE backlog SET failures = ? WHERE message = ? AND subscription = ?"
+    return statement, (failures, message_id, subscription_id)
 
 
 # ── housekeeping ──
@@ -104,10 +98,7 @@ def owe_nothing(subscription_id: int) -> Statement:
 
 def reclaim_topic(topic_id: int, before: int) -> Statement:
     """Delete the batches that no subscription holds and that were published before this time (in microseconds)."""
-    return (
-        f"DELETE FROM batch WHERE topic = ? AND published_at < ? AND {_UNHELD}",  # noqa: S608
-        (topic_id, before),
-    )
+    return f"DELETE FROM batch WHERE topic = ? AND published_at < ? AND {_UNHELD}", (topic_id, before)  # noqa: S608
 
 
 SHRINK: Final[Statement] = ("PRAGMA incremental_vacuum(2000)", ())

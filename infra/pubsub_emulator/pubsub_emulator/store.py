@@ -15,6 +15,7 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,10 +73,8 @@ class Store:
 
     async def retained(self, topic_id: int, since: int) -> list[Batch]:
         """What was published to a topic from this time (in microseconds) on, and submitted before this call."""
-        rows = await self._enqueue(
-            [(f"{_BATCHES} WHERE topic = ? AND published_at >= ? ORDER BY id", (topic_id, since))]
-        )
-        return [_batch(row) for row in rows]
+        query = f"{_BATCHES} WHERE topic = ? AND published_at >= ? ORDER BY id"
+        return [_batch(row) for row in await self._enqueue([(query, (topic_id, since))])]
 
     def _enqueue(self, statements: Sequence[Statement]) -> asyncio.Future[Any]:
         assert self._loop  # noqa: S101
@@ -120,13 +119,11 @@ class Store:
         return None
 
 
+@dataclass(eq=False, slots=True)
 class _Job:
-    __slots__ = ("future", "rows", "statements")
-
-    def __init__(self, statements: Sequence[Statement], future: asyncio.Future[Any]) -> None:
-        self.statements = statements
-        self.future = future
-        self.rows: list[Any] = []
+    statements: Sequence[Statement]
+    future: asyncio.Future[Any]
+    rows: list[Any] = field(default_factory=list)
 
 
 def _answer(group: list[_Job], failure: Exception | None) -> None:

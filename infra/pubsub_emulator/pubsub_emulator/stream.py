@@ -16,13 +16,8 @@ from pubsub_emulator.policy import check_deadline, check_extension
 from pubsub_emulator.subscription import Subscription
 from pubsub_emulator.wire import Context, Raw
 
-_ONLY_FIRST: Final = (
-    "subscription",
-    "client_id",
-    "max_outstanding_messages",
-    "max_outstanding_bytes",
-    "protocol_version",
-)
+_LIMITS: Final = ("max_outstanding_messages", "max_outstanding_bytes")
+_ONLY_FIRST: Final = ("subscription", "client_id", *_LIMITS, "protocol_version")
 
 
 class Stream:

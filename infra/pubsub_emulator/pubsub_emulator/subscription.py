@@ -113,7 +113,8 @@ class Subscription:
             self._unpack()
         old = [one for one in self.pending.values() if one.message.batch.published_at < oldest]
         for delivery in old:
-            self._drop(delivery)
+            self._forget(delivery)
+            self._ready.remove(delivery)
         return [delivery.message for delivery in old]
 
     def _unpack(self) -> None:
@@ -180,7 +181,8 @@ class Subscription:
             elif delivery is None:
                 stale.append(ack_id)
             if delivery is not None and not delivery.acked:
-                self._settle(delivery)
+                self._forget(delivery)
+                self._ready.settled(delivery)
                 done.append(delivery.message)
         self.dispatch()
         return done, stale
@@ -215,17 +217,10 @@ class Subscription:
         delivery = self.pending.get(message_of(ack_id, self.id) or 0)
         return None if delivery is None or delivery.lane else delivery
 
-    def _settle(self, delivery: Delivery) -> None:
+    def _forget(self, delivery: Delivery) -> None:
         del self.pending[delivery.message.id]
         self._leases.end(delivery)
         delivery.acked = True
-        self._ready.settled(delivery)
-
-    def _drop(self, delivery: Delivery) -> None:
-        del self.pending[delivery.message.id]
-        self._leases.end(delivery)
-        delivery.acked = True
-        self._ready.remove(delivery)
 
     # ── messages come back ──
 
@@ -239,7 +234,8 @@ class Subscription:
             self._rewind(delivery)
             if policy is not None:
                 if delivery.failures >= policy.max_delivery_attempts and self._keeper.dead_letter(self, delivery):
-                    self._drop(delivery)
+                    self._forget(delivery)
+                    self._ready.remove(delivery)
                     continue
                 self._keeper.remember_failures(self, delivery)
             if delay := backoff(self.config, delivery.failures):

@@ -4,8 +4,8 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Self
 
 import pytest
 from google.api_core.exceptions import DeadlineExceeded, GoogleAPICallError
@@ -45,10 +45,8 @@ class Bus:
 
     def __init__(self, target: str, google: bool) -> None:
         """PUBSUB_EMULATOR_HOST must name the target, and the loop must run."""
-        self.target = target
-        self.google = google
-        self.publisher = PublisherAsyncClient()
-        self.subscriber = SubscriberAsyncClient()
+        self.target, self.google = target, google
+        self.publisher, self.subscriber = PublisherAsyncClient(), SubscriberAsyncClient()
 
     async def close(self) -> None:
         for client in (self.publisher, self.subscriber):
@@ -74,6 +72,13 @@ class Bus:
         topic = await self.topic()
         return topic, await self.subscription(topic, **fields)
 
+    async def leased(self, **fields: Any) -> tuple[str, ReceivedMessage]:
+        """A new subscription and the one message that was pulled from it."""
+        topic, subscription = await self.pair(**fields)
+        await self.publish(topic, "x")
+        (received,) = await self.pull(subscription)
+        return subscription, received
+
     async def publish(self, topic: str, *data: str, **fields: Any) -> list[str]:
         messages = [PubsubMessage(data=text.encode(), **fields) for text in data]
         response = await self.publisher.publish(topic=topic, messages=messages, retry=None, timeout=60)
@@ -84,28 +89,24 @@ class Bus:
         received: list[ReceivedMessage] = []
         deadline = time.monotonic() + within
         while len(received) < count and (left := deadline - time.monotonic()) > 0.2:
+            request = {"subscription": subscription, "max_messages": count - len(received)}
             try:
-                response = await self.subscriber.pull(
-                    subscription=subscription, max_messages=count - len(received), timeout=left, retry=None
-                )
+                received += (await self.subscriber.pull(request, timeout=left, retry=None)).received_messages
             except DeadlineExceeded:
                 break
-            received += response.received_messages
         return received
 
     async def nothing(self, subscription: str, within: float = 0.6) -> bool:
         return not await self.pull(subscription, within=within)
 
     async def ack(self, subscription: str, *received: ReceivedMessage) -> None:
-        await self.subscriber.acknowledge(
-            subscription=subscription, ack_ids=[one.ack_id for one in received], retry=None
-        )
+        ack_ids = [one.ack_id for one in received]
+        await self.subscriber.acknowledge(subscription=subscription, ack_ids=ack_ids, retry=None)
 
     async def extend(self, subscription: str, seconds: int, *received: ReceivedMessage) -> None:
-        ack_ids = [one.ack_id for one in received]
-        await self.subscriber.modify_ack_deadline(
-            subscription=subscription, ack_ids=ack_ids, ack_deadline_seconds=seconds, retry=None
-        )
+        request = {"subscription": subscription, "ack_deadline_seconds": seconds}
+        request["ack_ids"] = [one.ack_id for one in received]
+        await self.subscriber.modify_ack_deadline(request, retry=None)
 
     async def nack(self, subscription: str, *received: ReceivedMessage) -> None:
         await self.extend(subscription, 0, *received)
@@ -131,8 +132,8 @@ class StreamingPull:
         self._responses: asyncio.Queue[StreamingPullResponse] = asyncio.Queue()
         self._reader: asyncio.Task[None] | None = None
 
-    async def open(self, **fields: Any) -> "StreamingPull":
-        self.send(**fields)
+    async def open(self, subscription: str, ack_deadline: int = 60, **fields: Any) -> Self:
+        self.send(subscription=subscription, stream_ack_deadline_seconds=ack_deadline, **fields)
         call = await self._bus.subscriber.streaming_pull(requests=self._outgoing(), timeout=600)
         self._reader = asyncio.create_task(self._read(call))
         return self
@@ -158,12 +159,10 @@ class StreamingPull:
     async def receive(self, count: int, within: float = 60) -> list[ReceivedMessage]:
         """Up to `count` messages; fewer only when no more came in time."""
         received: list[ReceivedMessage] = []
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(within):
                 while len(received) < count:
                     received += (await self._responses.get()).received_messages
-        except TimeoutError:
-            pass
         return received
 
     async def response(self) -> StreamingPullResponse:

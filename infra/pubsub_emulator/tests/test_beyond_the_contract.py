@@ -67,7 +67,7 @@ async def test_a_pull_that_must_not_wait_takes_what_is_there(ours: Bus) -> None:
 
 async def test_a_stream_confirms_acks_and_extensions_with_exactly_once(ours: Bus) -> None:
     topic, subscription = await ours.pair(enable_exactly_once_delivery=True)
-    stream = await StreamingPull(ours).open(subscription=subscription, stream_ack_deadline_seconds=60)
+    stream = await StreamingPull(ours).open(subscription)
     await ours.publish(topic, "a", "b")
     first, second = await stream.receive(2)
 
@@ -88,9 +88,7 @@ async def test_a_stream_confirms_acks_and_extensions_with_exactly_once(ours: Bus
 
 async def test_a_keepalive_ping_is_answered(ours: Bus) -> None:
     _, subscription = await ours.pair()
-    stream = await StreamingPull(ours).open(
-        subscription=subscription, stream_ack_deadline_seconds=10, protocol_version=1
-    )
+    stream = await StreamingPull(ours).open(subscription, protocol_version=1)
 
     stream.send()
 
@@ -103,7 +101,7 @@ async def test_a_keepalive_ping_is_answered(ours: Bus) -> None:
 @pytest.mark.parametrize("field", [{"client_id": "b"}, {"max_outstanding_messages": 4}, {"max_outstanding_bytes": 4}])
 async def test_what_only_the_first_request_may_set_is_refused_later(ours: Bus, field: dict[str, Any]) -> None:
     _, subscription = await ours.pair()
-    stream = await StreamingPull(ours).open(subscription=subscription, stream_ack_deadline_seconds=10)
+    stream = await StreamingPull(ours).open(subscription)
 
     stream.send(**field)
 
@@ -113,9 +111,7 @@ async def test_what_only_the_first_request_may_set_is_refused_later(ours: Bus, f
 
 async def test_a_message_larger_than_a_streams_whole_allowance_still_gets_through(ours: Bus) -> None:
     topic, subscription = await ours.pair()
-    stream = await StreamingPull(ours).open(
-        subscription=subscription, stream_ack_deadline_seconds=10, max_outstanding_bytes=1000
-    )
+    stream = await StreamingPull(ours).open(subscription, max_outstanding_bytes=1000)
 
     await ours.publish(topic, "x" * 5000, "y" * 5000)
 
@@ -127,12 +123,7 @@ async def test_a_message_larger_than_a_streams_whole_allowance_still_gets_throug
 
 async def test_streams_share_what_there_is(ours: Bus) -> None:
     topic, subscription = await ours.pair()
-    one = await StreamingPull(ours).open(
-        subscription=subscription, stream_ack_deadline_seconds=60, max_outstanding_messages=5
-    )
-    two = await StreamingPull(ours).open(
-        subscription=subscription, stream_ack_deadline_seconds=60, max_outstanding_messages=5
-    )
+    one, two = [await StreamingPull(ours).open(subscription, max_outstanding_messages=5) for _ in range(2)]
 
     await ours.publish(topic, *[str(number) for number in range(10)])
 
@@ -158,9 +149,8 @@ async def test_one_key_does_not_wait_for_another(ours: Bus) -> None:
 async def test_a_dead_letter_lets_its_key_go_on(ours: Bus) -> None:
     topic, dead = await ours.topic(), await ours.topic()
     morgue = await ours.subscription(dead)
-    subscription = await ours.subscription(
-        topic, enable_message_ordering=True, dead_letter_policy={"dead_letter_topic": dead}
-    )
+    policy = {"dead_letter_topic": dead}
+    subscription = await ours.subscription(topic, enable_message_ordering=True, dead_letter_policy=policy)
     await ours.publish(topic, "poison", "cure", ordering_key="ada")
 
     for _ in range(5):
@@ -188,16 +178,15 @@ async def test_a_message_of_almost_ten_megabytes_is_delivered(emulator: Running,
 
     options = [("grpc.max_receive_message_length", -1)]
     async with grpc.aio.insecure_channel(emulator.target, options=options) as channel:
-        pull = channel.unary_unary(
-            "/google.pubsub.v1.Subscriber/Pull", wire.PullRequest.SerializeToString, wire.PullResponse.FromString
-        )
+        encode, decode = wire.PullRequest.SerializeToString, wire.PullResponse.FromString
+        pull = channel.unary_unary("/google.pubsub.v1.Subscriber/Pull", encode, decode)
         response: Any = await pull(wire.PullRequest(subscription=subscription, max_messages=10))
     assert response.received_messages[0].message.data == data
 
 
 async def test_idle_delivery_takes_single_digit_milliseconds(ours: Bus) -> None:
     topic, subscription = await ours.pair()
-    stream = await StreamingPull(ours).open(subscription=subscription, stream_ack_deadline_seconds=60)
+    stream = await StreamingPull(ours).open(subscription)
     await ours.publish(topic, "warm")
     await stream.receive(1)
 
@@ -219,19 +208,11 @@ def test_the_threaded_client_publishes_in_order_and_hears_that_its_acks_arrived(
 ) -> None:
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator_process)
     topic, subscription = "projects/contract/topics/threaded", "projects/contract/subscriptions/threaded"
-    publisher = pubsub_v1.PublisherClient(
-        publisher_options=pubsub_v1.types.PublisherOptions(enable_message_ordering=True)
-    )
-    subscriber = pubsub_v1.SubscriberClient()
+    in_order = pubsub_v1.types.PublisherOptions(enable_message_ordering=True)
+    publisher, subscriber = pubsub_v1.PublisherClient(publisher_options=in_order), pubsub_v1.SubscriberClient()
     publisher.create_topic(name=topic)
-    subscriber.create_subscription(
-        request={
-            "name": subscription,
-            "topic": topic,
-            "enable_message_ordering": True,
-            "enable_exactly_once_delivery": True,
-        }
-    )
+    options = {"enable_message_ordering": True, "enable_exactly_once_delivery": True}
+    subscriber.create_subscription({"name": subscription, "topic": topic, **options})
     acks: queue.Queue[tuple[bytes, Future[AcknowledgeStatus]]] = queue.Queue()
 
     def handle(message: Message) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from google.api_core.exceptions import InvalidArgument, NotFound
-from google.pubsub_v1.types import DetachSubscriptionRequest, SeekRequest
+from google.pubsub_v1.types import SeekRequest
 from grpc import StatusCode
 
 from .parts import PROJECT, Bus, StreamingPull, fresh, refusal, texts
@@ -33,23 +33,29 @@ async def test_41_a_filter_that_cannot_be_read_is_refused(bus: Bus) -> None:
 
 @pytest.mark.parametrize(
     "first",
-    [{"subscription": ""}, {"stream_ack_deadline_seconds": 0}, {"stream_ack_deadline_seconds": 9}, {"ack_ids": ["x"]}],
+    [{"subscription": ""}, {"ack_deadline": 0}, {"ack_deadline": 9}, {"ack_ids": ["x"]}],
     ids=["no subscription", "no deadline", "a deadline of 9 s", "an ack id from nowhere"],
 )
 async def test_42_a_bad_first_request_ends_the_stream(bus: Bus, first: dict[str, Any]) -> None:
     _, subscription = await bus.pair()
 
-    request = {"subscription": subscription, "stream_ack_deadline_seconds": 10} | first
+    request = {"subscription": subscription} | first
 
     with pytest.raises(InvalidArgument):
         await (await StreamingPull(bus).open(**request)).end()
 
 
-async def test_42_the_subscription_cannot_be_named_again(bus: Bus) -> None:
+async def _opened(bus: Bus) -> tuple[str, str, StreamingPull]:
+    """A topic, a subscription and its stream, which is known to be open because it received a message."""
     topic, subscription = await bus.pair()
-    stream = await StreamingPull(bus).open(subscription=subscription, stream_ack_deadline_seconds=10)
+    stream = await StreamingPull(bus).open(subscription)
     await bus.publish(topic, "open")
     assert texts(await stream.receive(1)) == ["open"]
+    return topic, subscription, stream
+
+
+async def test_42_the_subscription_cannot_be_named_again(bus: Bus) -> None:
+    _, subscription, stream = await _opened(bus)
 
     stream.send(subscription=subscription)
 
@@ -61,14 +67,11 @@ async def test_43_a_stream_on_a_missing_subscription_ends_not_found(bus: Bus) ->
     missing = f"{PROJECT}/subscriptions/{fresh('missing')}"
 
     with pytest.raises(NotFound):
-        await (await StreamingPull(bus).open(subscription=missing, stream_ack_deadline_seconds=10)).end()
+        await (await StreamingPull(bus).open(missing)).end()
 
 
 async def test_43_deleting_the_subscription_ends_its_streams_not_found(bus: Bus) -> None:
-    topic, subscription = await bus.pair()
-    stream = await StreamingPull(bus).open(subscription=subscription, stream_ack_deadline_seconds=10)
-    await bus.publish(topic, "open")
-    assert texts(await stream.receive(1)) == ["open"]
+    _, subscription, stream = await _opened(bus)
 
     await bus.subscriber.delete_subscription(subscription=subscription)
 
@@ -78,8 +81,7 @@ async def test_43_deleting_the_subscription_ends_its_streams_not_found(bus: Bus)
 
 async def test_44_a_stream_gets_no_more_than_it_can_hold(bus: Bus) -> None:
     topic, subscription = await bus.pair()
-    limits = {"max_outstanding_messages": 3, "max_outstanding_bytes": 1_000_000}
-    stream = await StreamingPull(bus).open(subscription=subscription, stream_ack_deadline_seconds=60, **limits)
+    stream = await StreamingPull(bus).open(subscription, max_outstanding_messages=3, max_outstanding_bytes=1_000_000)
     await bus.publish(topic, *"abcdefgh")
 
     received = await stream.receive(8, within=3)
@@ -93,7 +95,7 @@ async def test_44_a_stream_gets_no_more_than_it_can_hold(bus: Bus) -> None:
 
 async def test_45_a_half_closed_stream_ends_well(bus: Bus) -> None:
     topic, subscription = await bus.pair()
-    stream = await StreamingPull(bus).open(subscription=subscription, stream_ack_deadline_seconds=10)
+    stream = await StreamingPull(bus).open(subscription)
     await bus.publish(topic, "for the first")
     (received,) = await stream.receive(1)
     stream.send(ack_ids=[received.ack_id])
@@ -106,10 +108,7 @@ async def test_45_a_half_closed_stream_ends_well(bus: Bus) -> None:
 
 
 async def test_46_a_cancelled_stream_gets_nothing_more(bus: Bus) -> None:
-    topic, subscription = await bus.pair()
-    stream = await StreamingPull(bus).open(subscription=subscription, stream_ack_deadline_seconds=60)
-    await bus.publish(topic, "open")
-    assert texts(await stream.receive(1)) == ["open"]
+    topic, subscription, stream = await _opened(bus)
 
     stream.cancel()
 
@@ -132,7 +131,7 @@ async def _reaches_a_pull(bus: Bus, topic: str, subscription: str) -> bool:
 
 async def test_47_a_seek_forward_purges_and_a_seek_back_replays(bus: Bus) -> None:
     topic, subscription = await bus.pair(retain_acked_messages=True)
-    before = datetime.now(UTC) - timedelta(minutes=1)
+    before, after = (datetime.now(UTC) + timedelta(minutes=minutes) for minutes in (-1, 10))
     await bus.publish(topic, "a", "b")
     await bus.ack(subscription, *await bus.pull(subscription, 2))
 
@@ -140,9 +139,7 @@ async def test_47_a_seek_forward_purges_and_a_seek_back_replays(bus: Bus) -> Non
     assert sorted(texts(await bus.pull(subscription, 2))) == ["a", "b"]
 
     await bus.publish(topic, "c")
-    await bus.subscriber.seek(
-        request=SeekRequest(subscription=subscription, time=datetime.now(UTC) + timedelta(minutes=1))
-    )
+    await bus.subscriber.seek(request=SeekRequest(subscription=subscription, time=after))
     assert await bus.nothing(subscription)
 
 
@@ -150,9 +147,7 @@ async def test_48_a_detached_subscription_gets_nothing_more(bus: Bus) -> None:
     topic, subscription = await bus.pair()
     await bus.publish(topic, "dropped")
 
-    detached = await refusal(
-        bus.publisher.detach_subscription(request=DetachSubscriptionRequest(subscription=subscription))
-    )
+    detached = await refusal(bus.publisher.detach_subscription({"subscription": subscription}))
 
     if bus.deviates(48):
         assert detached is StatusCode.UNIMPLEMENTED

@@ -3,7 +3,7 @@
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
-from google.pubsub_v1.types import ListTopicsRequest, Subscription, Topic
+from google.pubsub_v1.types import Subscription, Topic
 from grpc import StatusCode
 
 from .parts import PROJECT, Bus, fresh, refusal, texts
@@ -46,9 +46,8 @@ async def test_03_a_missing_topic_is_not_found(bus: Bus) -> None:
 async def test_04_labels_can_be_updated(bus: Bus) -> None:
     topic = await bus.topic()
 
-    change = bus.publisher.update_topic(
-        topic=Topic(name=topic, labels={"team": "midwives"}), update_mask=FieldMask(paths=["labels"])
-    )
+    labelled = Topic(name=topic, labels={"team": "midwives"})
+    change = bus.publisher.update_topic(topic=labelled, update_mask=FieldMask(paths=["labels"]))
 
     if bus.deviates(4):
         assert await refusal(change) is StatusCode.INVALID_ARGUMENT
@@ -71,12 +70,8 @@ async def test_06_pages_are_complete_and_sorted(bus: Bus) -> None:
     for name in reversed(names):
         await bus.publisher.create_topic(name=name)
 
-    pages = [
-        page
-        async for page in (
-            await bus.publisher.list_topics(request=ListTopicsRequest(project=project, page_size=10))
-        ).pages
-    ]
+    listing = await bus.publisher.list_topics({"project": project, "page_size": 10})
+    pages = [page async for page in listing.pages]
 
     assert [len(page.topics) for page in pages] == [10, 10, 5]
     assert [topic.name for page in pages for topic in page.topics] == names
@@ -120,10 +115,9 @@ async def test_11_messages_can_be_retained_for_31_days(bus: Bus) -> None:
 async def test_12_ordering_cannot_be_changed_later(bus: Bus) -> None:
     _, subscription = await bus.pair()
 
-    change = bus.subscriber.update_subscription(
-        subscription=Subscription(name=subscription, enable_message_ordering=True),
-        update_mask=FieldMask(paths=["enable_message_ordering"]),
-    )
+    ordered = Subscription(name=subscription, enable_message_ordering=True)
+    mask = FieldMask(paths=["enable_message_ordering"])
+    change = bus.subscriber.update_subscription(subscription=ordered, update_mask=mask)
 
     assert await refusal(change) is StatusCode.INVALID_ARGUMENT
 

@@ -85,14 +85,8 @@ async def test_they_survive_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as second:
         (fault,) = await FaultSwitches(second.http_url).on()
 
-    assert fault == {
-        "name": "delay",
-        "description": DESCRIPTIONS["delay"],
-        "active": True,
-        "rate": 0.25,
-        "seconds": 3,
-        "topic": "labour.begun",
-    }
+    settings = {"active": True, "rate": 0.25, "seconds": 3, "topic": "labour.begun"}
+    assert fault == {"name": "delay", "description": DESCRIPTIONS["delay"], **settings}
 
 
 async def test_duplicate_delivers_a_copy_whose_ack_counts_for_both(ours: Bus, faults: FaultSwitches) -> None:
@@ -205,7 +199,7 @@ async def test_hang_leaves_a_publish_unanswered_until_it_is_cleared(ours: Bus, f
 
 async def test_drop_streams_ends_the_stream_and_gives_the_message_to_the_next(ours: Bus, faults: FaultSwitches) -> None:
     topic, subscription = await ours.pair()
-    stream = await StreamingPull(ours).open(subscription=subscription, stream_ack_deadline_seconds=600)
+    stream = await StreamingPull(ours).open(subscription, ack_deadline=600)
     await faults.set("drop-streams")
 
     await ours.publish(topic, "slippery")

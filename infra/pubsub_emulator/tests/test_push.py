@@ -117,9 +117,8 @@ def _verified(issuer: str, headers: dict[str, str]) -> str:
 async def test_a_key_is_pushed_in_order_and_replayed_after_a_failure(ours: Bus) -> None:
     retry = {"minimum_backoff": Duration(nanos=100_000_000), "maximum_backoff": Duration(nanos=100_000_000)}
     async with receiving(204, 500) as endpoint:
-        topic, _ = await ours.pair(
-            push_config=PushConfig(push_endpoint=endpoint.url), enable_message_ordering=True, retry_policy=retry
-        )
+        config = PushConfig(push_endpoint=endpoint.url)
+        topic, _ = await ours.pair(push_config=config, enable_message_ordering=True, retry_policy=retry)
 
         await ours.publish(topic, "1", "2", "3", ordering_key="ada")
         await until(lambda: endpoint.texts[-1:] == ["3"])
@@ -134,9 +133,8 @@ async def test_a_pushed_subscription_is_not_pulled_until_it_is_changed_back(ours
     await ours.publish(topic, "unreachable")
     pulled = await refusal(ours.subscriber.pull(subscription=subscription, max_messages=1, retry=None))
 
-    await ours.subscriber.update_subscription(
-        subscription=Subscription(name=subscription), update_mask=FieldMask(paths=["push_config"])
-    )
+    mask = FieldMask(paths=["push_config"])
+    await ours.subscriber.update_subscription(subscription=Subscription(name=subscription), update_mask=mask)
 
     assert pulled is StatusCode.FAILED_PRECONDITION
     assert texts(await ours.pull(subscription)) == ["unreachable"]

@@ -64,15 +64,9 @@ class TwilioError(Exception):
 
 
 def answer_error(_: Request[Any, Any, Any], error: TwilioError) -> Response[dict[str, object]]:
-    return Response(
-        {
-            "code": error.code,
-            "message": error.message,
-            "more_info": f"https://www.twilio.com/docs/errors/{error.code}",
-            "status": error.status,
-        },
-        status_code=error.status,
-    )
+    more_info = f"https://www.twilio.com/docs/errors/{error.code}"
+    content = {"code": error.code, "message": error.message, "more_info": more_info, "status": error.status}
+    return Response(content, status_code=error.status)
 
 
 class SandboxProblem(ProblemDetailsException):

@@ -47,6 +47,7 @@ KINDS: dict[str, FaultKind] = {
     "callbacks-doubled": FaultKind("a status callback is sent twice"),
     "callbacks-reordered": FaultKind("the callbacks of a message come at the end, last status first"),
 }
+OFF = {"rate": 0.0, "times": None, "seed": None}
 CODES: dict[str, list[int]] = {"refused": list(REFUSALS), "undelivered": list(MEANINGS)}
 
 
@@ -84,17 +85,9 @@ class Faults:
         items: list[dict[str, object]] = []
         for name, kind in KINDS.items():
             fault = active.get(name)
-            items.append(
-                {
-                    "name": name,
-                    "description": kind.description,
-                    "active": fault is not None,
-                    "rate": fault.rate if fault else 0.0,
-                    "times": fault.times if fault else None,
-                    "seed": fault.seed if fault else None,
-                    **(fault.parameters if fault else dict(kind.parameters)),
-                }
-            )
+            item = {"name": name, "description": kind.description, "active": fault is not None}
+            draws = {"rate": fault.rate, "times": fault.times, "seed": fault.seed} if fault else OFF
+            items.append({**item, **draws, **(fault.parameters if fault else kind.parameters)})
         return items
 
     def set(self, name: str, wanted: object) -> None:
@@ -102,10 +95,8 @@ class Faults:
         with self.store.transaction():
             self._forget(name)
             if fault.rate > 0:
-                self.store.db.execute(
-                    "INSERT INTO fault VALUES (?, ?, ?, ?, ?)",
-                    (name, fault.rate, fault.seed, fault.times, json.dumps(fault.parameters)),
-                )
+                values = (name, fault.rate, fault.seed, fault.times, json.dumps(fault.parameters))
+                self.store.db.execute("INSERT INTO fault VALUES (?, ?, ?, ?, ?)", values)
         self.changed()
 
     def clear(self, name: str | None = None) -> None:
@@ -121,10 +112,8 @@ class Faults:
         fault = self.active().get(name)
         if fault is None:
             return None
-        (count,) = self.store.db.execute(
-            "INSERT INTO draw VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1 RETURNING count",
-            (name, phone),
-        ).fetchone()
+        draw = "INSERT INTO draw VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1 RETURNING count"
+        (count,) = self.store.db.execute(draw, (name, phone)).fetchone()
         if random.Random(f"{fault.seed}/{name}/{phone}/{count}").random() >= fault.rate:  # noqa: S311  (it must repeat)
             return None
         if fault.times is not None:
@@ -158,13 +147,9 @@ def read_fault(name: str, wanted: object) -> Fault:
     parameters: dict[str, float] = {}
     for key, default in kind.parameters.items():
         value = wanted.get(key, default)
-        if key == "code":
-            codes = CODES[name]
-            if value not in codes:
-                raise BadFault(f"code must be one of {', '.join(map(str, codes))}, not {value!r}")
-            parameters[key] = value
-        else:
-            parameters[key] = _number(key, value, 0, MAX_SECONDS)
+        if key == "code" and value not in CODES[name]:
+            raise BadFault(f"code must be one of {', '.join(map(str, CODES[name]))}, not {value!r}")
+        parameters[key] = value if key == "code" else _number(key, value, 0, MAX_SECONDS)
     return Fault(name, _number("rate", wanted.get("rate", 1), 0, 1), seed, times, parameters)
 
 

@@ -36,25 +36,20 @@ class Settings:
     inbound_url: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FeedEvent:
-    name: str
-    data: object = None
-
-    def encode(self) -> bytes:
-        return b"event: %b\ndata: %b\n\n" % (self.name.encode(), msgspec.json.encode(self.data))
+def feed_event(name: str, data: object = None) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))
 
 
 class Feed:
     """Sends what happens in the sandbox to every listener (the page, a test) as it happens."""
 
     def __init__(self) -> None:
-        self.listeners: set[asyncio.Queue[FeedEvent | None]] = set()
+        self.listeners: set[asyncio.Queue[bytes | None]] = set()
 
     def publish(self, name: str, data: object = None) -> None:
         for listener in list(self.listeners):
             try:
-                listener.put_nowait(FeedEvent(name, data))
+                listener.put_nowait(feed_event(name, data))
             except asyncio.QueueFull:
                 self._end(listener)
 
@@ -65,10 +60,10 @@ class Feed:
 
     async def listen(self) -> AsyncIterator[bytes]:
         """Server-sent events, beginning with `ready`: from there on nothing is missed."""
-        queue: asyncio.Queue[FeedEvent | None] = asyncio.Queue(BACKLOG)
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue(BACKLOG)
         self.listeners.add(queue)
         try:
-            yield FeedEvent("ready").encode()
+            yield feed_event("ready")
             while True:
                 try:
                     event = await asyncio.wait_for(queue.get(), PING_SECONDS)
@@ -77,11 +72,11 @@ class Feed:
                     continue
                 if event is None:
                     return
-                yield event.encode()
+                yield event
         finally:
             self.listeners.discard(queue)
 
-    def _end(self, listener: asyncio.Queue[FeedEvent | None]) -> None:
+    def _end(self, listener: asyncio.Queue[bytes | None]) -> None:
         self.listeners.discard(listener)
         while not listener.empty():
             listener.get_nowait()
@@ -123,21 +118,18 @@ class Carrier:
         return len(moved)
 
     def _step(self, message: Message, now: float) -> Message:
+        step_at = now + self.pace
         if message.status == LATE:
-            message = replace(
-                message, status=message.first_status, created_at=now, updated_at=now, step_at=now + self.pace
-            )
+            message = replace(message, status=message.first_status, created_at=now, updated_at=now, step_at=step_at)
             self.store.save(message)
             return message
         first_step = message.status == message.first_status
-        status = NEXT_STATUS[message.status]
-        message = replace(message, status=status, updated_at=now, step_at=now + self.pace)
-        if status == "sent":
+        message = replace(message, status=NEXT_STATUS[message.status], updated_at=now, step_at=step_at)
+        if message.status == "sent":
             message = replace(message, sent_at=now)
-        elif status == "delivered":
-            fault = self.faults.strikes("undelivered", message.recipient)
+        elif message.status == "delivered":
             message = replace(message, step_at=None)
-            if fault:
+            if fault := self.faults.strikes("undelivered", message.recipient):
                 message = replace(message, status="undelivered", error_code=fault.code)
         if message.callback_url:
             if first_step and self.faults.strikes("callbacks-reordered", message.recipient):

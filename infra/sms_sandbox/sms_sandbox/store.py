@@ -104,21 +104,18 @@ class Store:
         self, account_sid: str, filters: Filters, *, now: float, after: Message | None, limit: int
     ) -> list[Message]:
         """Newest first, as the API shows them: without what a fault hides. `after` is the last one already seen."""
-        conditions: list[tuple[str, object]] = [
-            ("account_sid = ?", account_sid),
-            ("status <> ?", LATE),
-            ("created_at + list_lag <= ?", now),
-        ]
-        for condition, value in (
-            ("recipient = ?", filters.recipient),
-            ("sender = ?", filters.sender),
-            ("date(sent_at, 'unixepoch') = ?", filters.sent_on),
-            ("date(sent_at, 'unixepoch') <= ?", filters.sent_until),
-            ("date(sent_at, 'unixepoch') >= ?", filters.sent_since),
-        ):
-            if value is not None:
-                conditions.append((condition, value))
-        where, values = [c for c, _ in conditions], [v for _, v in conditions]
+        conditions: dict[str, object] = {
+            "account_sid = ?": account_sid,
+            "status <> ?": LATE,
+            "created_at + list_lag <= ?": now,
+            "recipient = ?": filters.recipient,
+            "sender = ?": filters.sender,
+            "date(sent_at, 'unixepoch') = ?": filters.sent_on,
+            "date(sent_at, 'unixepoch') <= ?": filters.sent_until,
+            "date(sent_at, 'unixepoch') >= ?": filters.sent_since,
+        }
+        wanted = {condition: value for condition, value in conditions.items() if value is not None}
+        where, values = [*wanted], [*wanted.values()]
         if after is not None:
             where.append("(created_at, sid) < (?, ?)")
             values += [after.created_at, after.sid]
@@ -154,19 +151,15 @@ class Store:
     def _messages(
         self, where: str, values: Sequence[object], *, limit: int, order: str = "created_at DESC, sid DESC"
     ) -> list[Message]:
-        rows = self.db.execute(
-            f"SELECT {COLUMNS} FROM message WHERE {where} ORDER BY {order} LIMIT ?",  # noqa: S608
-            (*values, limit),
-        )
-        return [replace(message, reordered=bool(message.reordered)) for message in (Message(*row) for row in rows)]
+        query = f"SELECT {COLUMNS} FROM message WHERE {where} ORDER BY {order} LIMIT ?"  # noqa: S608
+        messages = (Message(*row) for row in self.db.execute(query, (*values, limit)))
+        return [replace(message, reordered=bool(message.reordered)) for message in messages]
 
     # Callbacks: those of one message are sent one after the other, in the order in which they were added.
 
     def add_callback(self, sid: str, account_sid: str, url: str, parameters: str, due_at: float) -> None:
-        self.db.execute(
-            "INSERT INTO callback (sid, account_sid, url, parameters, due_at) VALUES (?, ?, ?, ?, ?)",
-            (sid, account_sid, url, parameters, due_at),
-        )
+        statement = "INSERT INTO callback (sid, account_sid, url, parameters, due_at) VALUES (?, ?, ?, ?, ?)"
+        self.db.execute(statement, (sid, account_sid, url, parameters, due_at))
 
     def waiting_callbacks(self, limit: int) -> list[Callback]:
         """The first waiting callback of each message, due or not, soonest first."""
@@ -179,9 +172,8 @@ class Store:
         return [Callback(*row) for row in rows]
 
     def postpone_callback(self, position: int, due_at: float) -> None:
-        self.db.execute(
-            "UPDATE callback SET attempts = attempts + 1, due_at = ? WHERE position = ?", (due_at, position)
-        )
+        statement = "UPDATE callback SET attempts = attempts + 1, due_at = ? WHERE position = ?"
+        self.db.execute(statement, (due_at, position))
 
     def remove_callback(self, position: int) -> None:
         self.db.execute("DELETE FROM callback WHERE position = ?", (position,))

@@ -36,9 +36,11 @@ MAGIC_TO = {
 }
 MAGIC_FROM = {"+15005550001": 21212, "+15005550007": 21606, "+15005550008": 21611}
 
-STOP_WORDS = frozenset({"STOP", "UNSUBSCRIBE", "END", "QUIT", "STOPALL", "REVOKE", "OPTOUT", "CANCEL"})
-START_WORDS = frozenset({"START", "UNSTOP", "YES"})
-HELP_WORDS = frozenset({"HELP", "INFO"})
+KEYWORDS = {
+    "STOP": {"STOP", "UNSUBSCRIBE", "END", "QUIT", "STOPALL", "REVOKE", "OPTOUT", "CANCEL"},
+    "START": {"START", "UNSTOP", "YES"},
+    "HELP": {"HELP", "INFO"},
+}
 DEFAULT_NUMBER = "+15005550006"
 DEFAULT_ACCOUNT = "AC" + "0" * 32
 
@@ -101,9 +103,7 @@ def check(form: Mapping[str, str]) -> int | None:
         return 21602
     if len(body) > MAX_BODY:
         return 21617
-    if sender and not SENDER.fullmatch(sender):
-        return 21212
-    if not sender and not SERVICE_SID.fullmatch(service):
+    if not (SENDER.fullmatch(sender) if sender else SERVICE_SID.fullmatch(service)):
         return 21212
     if not PHONE.fullmatch(to):
         return 21211
@@ -185,7 +185,4 @@ def reply_from_phone(sandbox: Sandbox, phone: str, body: str) -> Message:
 def _opt_out_type(body: str) -> str | None:
     """Only a keyword alone counts: ` Stop.` does, `please stop` does not."""
     word = re.sub(r"[^A-Z]", "", body.upper()) if len(body.split()) == 1 else ""
-    for kind, words in (("STOP", STOP_WORDS), ("START", START_WORDS), ("HELP", HELP_WORDS)):
-        if word in words:
-            return kind
-    return None
+    return next((kind for kind, words in KEYWORDS.items() if word in words), None)

@@ -2,9 +2,9 @@ import asyncio
 import time
 
 import aiohttp
-import httpx
 import pytest
 import requests  # type: ignore[import-untyped,unused-ignore]
+from httpx import AsyncClient
 
 from sms_sandbox import Address
 
@@ -21,15 +21,15 @@ async def listed(client: Client, to: str = PHONE) -> list[str]:
     return [message.body for message in await client.messages.list_async(to=to)]
 
 
-async def exists(api: httpx.AsyncClient, to: str = PHONE) -> list[str]:
+async def exists(api: AsyncClient, to: str = PHONE) -> list[str]:
     return [item["body"] for item in (await api.get("/sandbox/messages", params={"to": to})).json()["items"]]
 
 
-async def switch_on(api: httpx.AsyncClient, name: str, **settings: object) -> None:
+async def switch_on(api: AsyncClient, name: str, **settings: object) -> None:
     (await api.put(f"/faults/{name}", json=settings)).raise_for_status()
 
 
-async def test_no_fault_is_on_by_default(api: httpx.AsyncClient) -> None:
+async def test_no_fault_is_on_by_default(api: AsyncClient) -> None:
     items = (await api.get("/faults")).json()["items"]
 
     assert len(items) == 12
@@ -37,7 +37,7 @@ async def test_no_fault_is_on_by_default(api: httpx.AsyncClient) -> None:
     assert all(item["description"] and item["rate"] == 0 for item in items)
 
 
-async def test_reply_lost_creates_the_message_and_closes_the_connection(api: httpx.AsyncClient, twilio: Client) -> None:
+async def test_reply_lost_creates_the_message_and_closes_the_connection(api: AsyncClient, twilio: Client) -> None:
     await send(twilio, "first, so that the connection is one already used")
     await switch_on(api, "reply-lost")
 
@@ -47,9 +47,7 @@ async def test_reply_lost_creates_the_message_and_closes_the_connection(api: htt
     assert (await listed(twilio)).count("lost") == 1
 
 
-async def test_reply_lost_looks_to_the_sync_client_like_a_broken_connection(
-    sms: Address, api: httpx.AsyncClient
-) -> None:
+async def test_reply_lost_looks_to_the_sync_client_like_a_broken_connection(sms: Address, api: AsyncClient) -> None:
     client = Client(ACCOUNT, TOKEN)
     client.api.base_url = sms.url
     await switch_on(api, "reply-lost")
@@ -60,7 +58,7 @@ async def test_reply_lost_looks_to_the_sync_client_like_a_broken_connection(
     assert await exists(api) == ["lost"]
 
 
-async def test_request_lost_creates_nothing_and_closes_the_connection(api: httpx.AsyncClient, twilio: Client) -> None:
+async def test_request_lost_creates_nothing_and_closes_the_connection(api: AsyncClient, twilio: Client) -> None:
     await switch_on(api, "request-lost")
 
     with pytest.raises(aiohttp.ServerDisconnectedError):
@@ -69,7 +67,7 @@ async def test_request_lost_creates_nothing_and_closes_the_connection(api: httpx
     assert await exists(api) == []
 
 
-async def test_created_500_creates_the_message_although_it_answers_500(api: httpx.AsyncClient, twilio: Client) -> None:
+async def test_created_500_creates_the_message_although_it_answers_500(api: AsyncClient, twilio: Client) -> None:
     await switch_on(api, "created-500")
 
     with pytest.raises(TwilioRestException) as failed:
@@ -79,7 +77,7 @@ async def test_created_500_creates_the_message_although_it_answers_500(api: http
     assert await listed(twilio) == ["Hello"]
 
 
-async def test_created_late_hides_the_message_until_it_is_created(api: httpx.AsyncClient, twilio: Client) -> None:
+async def test_created_late_hides_the_message_until_it_is_created(api: AsyncClient, twilio: Client) -> None:
     await switch_on(api, "created-late", seconds=AN_HOUR)
 
     with pytest.raises(aiohttp.ServerDisconnectedError):
@@ -89,9 +87,7 @@ async def test_created_late_hides_the_message_until_it_is_created(api: httpx.Asy
     assert await exists(api) == []
 
 
-async def test_created_late_creates_the_message_in_the_end(
-    sms: Address, api: httpx.AsyncClient, twilio: Client
-) -> None:
+async def test_created_late_creates_the_message_in_the_end(sms: Address, api: AsyncClient, twilio: Client) -> None:
     await switch_on(api, "created-late", seconds=0.1)
     before = time.time()
 
@@ -107,7 +103,7 @@ async def test_created_late_creates_the_message_in_the_end(
     ("fault", "settings", "code"), [("refused", {"code": 21611}, 21611), ("rate-limited", {}, 20429)]
 )
 async def test_refused_and_rate_limited_answer_with_their_error_and_create_nothing(
-    api: httpx.AsyncClient, twilio: Client, fault: str, settings: dict[str, int], code: int
+    api: AsyncClient, twilio: Client, fault: str, settings: dict[str, int], code: int
 ) -> None:
     await switch_on(api, fault, **settings)
 
@@ -118,7 +114,7 @@ async def test_refused_and_rate_limited_answer_with_their_error_and_create_nothi
     assert await exists(api) == []
 
 
-async def test_slow_delays_the_answer_of_a_message_that_exists(api: httpx.AsyncClient, twilio: Client) -> None:
+async def test_slow_delays_the_answer_of_a_message_that_exists(api: AsyncClient, twilio: Client) -> None:
     await switch_on(api, "slow", seconds=AN_HOUR)
 
     sending = asyncio.create_task(send(twilio))
@@ -128,7 +124,7 @@ async def test_slow_delays_the_answer_of_a_message_that_exists(api: httpx.AsyncC
     sending.cancel()
 
 
-async def test_slow_answers_after_its_seconds(api: httpx.AsyncClient, twilio: Client) -> None:
+async def test_slow_answers_after_its_seconds(api: AsyncClient, twilio: Client) -> None:
     await switch_on(api, "slow", seconds=0.2)
     before = time.monotonic()
 
@@ -138,9 +134,7 @@ async def test_slow_answers_after_its_seconds(api: httpx.AsyncClient, twilio: Cl
     assert (await twilio.messages(sid).fetch_async()).body == "Hello"
 
 
-async def test_list_lag_hides_the_message_from_lists_but_not_from_a_fetch(
-    api: httpx.AsyncClient, twilio: Client
-) -> None:
+async def test_list_lag_hides_the_message_from_lists_but_not_from_a_fetch(api: AsyncClient, twilio: Client) -> None:
     await switch_on(api, "list-lag", seconds=AN_HOUR, times=1)
 
     hidden = await send(twilio, "hidden")
@@ -151,14 +145,14 @@ async def test_list_lag_hides_the_message_from_lists_but_not_from_a_fetch(
     assert set(await exists(api)) == {"hidden", "seen"}
 
 
-async def test_list_lag_ends(api: httpx.AsyncClient, twilio: Client) -> None:
+async def test_list_lag_ends(api: AsyncClient, twilio: Client) -> None:
     await switch_on(api, "list-lag", seconds=0.1)
     await send(twilio)
 
     await eventually(lambda: listed(twilio), lambda bodies: bodies == ["Hello"])
 
 
-async def test_a_fault_with_times_strikes_that_often_and_is_off(api: httpx.AsyncClient, twilio: Client) -> None:
+async def test_a_fault_with_times_strikes_that_often_and_is_off(api: AsyncClient, twilio: Client) -> None:
     await switch_on(api, "rate-limited", times=2)
 
     for _ in range(2):
@@ -170,7 +164,7 @@ async def test_a_fault_with_times_strikes_that_often_and_is_off(api: httpx.Async
 
 
 async def test_the_same_seed_gives_each_phone_the_same_faults_in_any_order_of_requests(
-    api: httpx.AsyncClient, twilio: Client
+    api: AsyncClient, twilio: Client
 ) -> None:
     phones = [f"+4477009001{number:02}" for number in range(10)]
 
@@ -192,7 +186,7 @@ async def test_the_same_seed_gives_each_phone_the_same_faults_in_any_order_of_re
     assert 0 < sum(draws) < len(draws)
 
 
-async def test_a_cleared_fault_strikes_no_more(api: httpx.AsyncClient, twilio: Client) -> None:
+async def test_a_cleared_fault_strikes_no_more(api: AsyncClient, twilio: Client) -> None:
     for clear in ("/faults/rate-limited", "/faults"):
         await switch_on(api, "rate-limited")
 
@@ -201,7 +195,7 @@ async def test_a_cleared_fault_strikes_no_more(api: httpx.AsyncClient, twilio: C
         await send(twilio)
 
 
-async def test_a_rate_of_nought_switches_a_fault_off(api: httpx.AsyncClient, twilio: Client) -> None:
+async def test_a_rate_of_nought_switches_a_fault_off(api: AsyncClient, twilio: Client) -> None:
     await switch_on(api, "rate-limited")
 
     response = await api.put("/faults/rate-limited", json={"rate": 0})
@@ -226,7 +220,7 @@ NONSENSE: list[tuple[str, object, int, str]] = [
 ]
 
 
-async def test_a_fault_that_makes_no_sense_is_refused_with_a_sentence(api: httpx.AsyncClient) -> None:
+async def test_a_fault_that_makes_no_sense_is_refused_with_a_sentence(api: AsyncClient) -> None:
     for name, body, status, sentence in NONSENSE:
         response = await api.put(f"/faults/{name}", json=body)
 

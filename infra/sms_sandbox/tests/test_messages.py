@@ -103,9 +103,8 @@ async def test_a_text_that_arrives_between_two_pages_shifts_nothing(twilio: Clie
 async def test_a_list_filters_by_sender_and_by_the_day_it_was_sent(sms: Address, twilio: Client) -> None:
     await twilio.messages.create_async(to=PHONE, from_=SENDER, body="one")
     await twilio.messages.create_async(to=PHONE, from_="+15005550010", body="other")
-    sent = await eventually(
-        lambda: [message.sent_at for message in sms.sandbox.store.newest(PHONE, 2)], lambda times: all(times)
-    )
+    newest = sms.sandbox.store.newest
+    sent = await eventually(lambda: [message.sent_at for message in newest(PHONE, 2)], all)
     today = datetime.fromtimestamp(sent[0] or 0, UTC)
     yesterday, tomorrow = today - timedelta(days=1), today + timedelta(days=1)
 

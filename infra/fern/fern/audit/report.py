@@ -18,6 +18,7 @@ ShowProgress = Callable[[str, int, int | None], None]  # what is being read, how
 
 KEPT = 100  # findings of each kind; the totals count all of them
 PRINTED = 10
+STAGES = ("published", "claimed", "effects", "texts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,7 @@ class AuditReport:
     """Counts are events, except for texts. An event with two consumers counts twice as claimed, and twice as an effect."""
 
     committed: int = 0
-    stages: dict[str, Stage] = field(
-        default_factory=lambda: {name: Stage() for name in ("published", "claimed", "effects", "texts")}
-    )
+    stages: dict[str, Stage] = field(default_factory=lambda: {name: Stage() for name in STAGES})
     untaken: int = 0  # published, and no service consumes their topic
     repeats: int = 0  # deliveries of events that were completed before
     dead: int = 0

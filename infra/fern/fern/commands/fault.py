@@ -33,10 +33,9 @@ def list_faults(target: str | None, as_json: bool) -> None:
         return
     rows = []
     for item in items:
-        settings = " ".join(f"{key}={value}" for key, value in _settings(item).items()) if item["active"] else ""
-        rows.append(
-            (item["target"], item["name"], "[red]on[/]" if item["active"] else "", settings, item["description"])
-        )
+        settings = " ".join(f"{key}={value}" for key, value in _settings(item).items())
+        on = ("[red]on[/]", settings) if item["active"] else ("", "")
+        rows.append((item["target"], item["name"], *on, item["description"]))
     print_table("target | fault | on | settings | what happens", rows)
 
 

@@ -44,9 +44,8 @@ class Actions:
         match verb:
             case "subscribe":
                 person = {"name": given.get("name", ""), "phone": given.get("phone", "")}
-                done = self._tap(
-                    "POST", f"{here}/subscribers", person, key, lambda one: f"{one['name']} is on the list."
-                )
+                path = f"{here}/subscribers"
+                done = self._tap("POST", path, person, key, lambda one: f"{one['name']} is on the list.")
             case "begin":
                 done = self._tap("PUT", f"{here}/begin", None, key, lambda _: f"The labour has begun. {told}")
             case "announce":
@@ -139,9 +138,8 @@ class Actions:
                 await self._client.send(service, "POST", f"/operations/outbox/{row['event_id']}/retry")
         except FernError as error:
             return [ActionResult(False, f"{error.message} Press the button again later.")]
-        return (
-            [ActionResult(True, f"{len(rows)} parked in the outbox of {APIS[service]}: tried again.")] if rows else []
-        )
+        words = f"{len(rows)} parked in the outbox of {APIS[service]}: tried again."
+        return [ActionResult(True, words)] if rows else []
 
     async def _try(self, words: str, *request: Any, **options: Any) -> ActionResult:
         try:

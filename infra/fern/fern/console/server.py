@@ -84,9 +84,8 @@ async def health() -> dict[str, str]:
 
 @get("/api/live")
 async def live(state: State, board: NamedDependency[Board]) -> Stream:
-    return Stream(
-        board.listen(state.stopping), media_type="text/event-stream", headers={**HEADERS, "Cache-Control": "no-store"}
-    )
+    headers = {**HEADERS, "Cache-Control": "no-store"}
+    return Stream(board.listen(state.stopping), media_type="text/event-stream", headers=headers)
 
 
 @get("/api/journey/{event_id:uuid}")

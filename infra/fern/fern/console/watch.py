@@ -220,9 +220,8 @@ def draw_up(labour: Any, notification: Any, texts: int, labour_claims: Any, dead
     }
     unclaimed = account["wanted"] - account["claimed"] - account["parked"] - account["discarded"] - dead
     account["on_the_way"] = max(account["waiting"], unclaimed) + unsettled  # what waits in an outbox has no claim yet
-    account["unexplained"] = (
-        max(0, claimed_there - wanted_there) + max(0, claimed_back - wanted_back) + max(0, texts - sent - unsettled)
-    )
+    surpluses = (claimed_there - wanted_there, claimed_back - wanted_back, texts - sent - unsettled)
+    account["unexplained"] = sum(max(0, surplus) for surplus in surpluses)
     return account
 
 

@@ -19,10 +19,8 @@ OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)  # the newest that the embedded 
 def check_python() -> str:
     version = ".".join(map(str, sys.version_info[:3]))
     if not OLDEST_PYTHON <= sys.version_info[:2] <= NEWEST_PYTHON:
-        raise PythonUnsupported(
-            f"{sys.executable} is Python {version}. Python 3.11 to 3.14 are supported.",
-            command="rm -rf .venv && make up PYTHON=/path/to/python3.14",
-        )
+        what = f"{sys.executable} is Python {version}. Python 3.11 to 3.14 are supported."
+        raise PythonUnsupported(what, command="rm -rf .venv && make up PYTHON=/path/to/python3.14")
     return f"{version} ({sys.executable})"
 
 
@@ -41,9 +39,8 @@ def check_stale_processes(settings: Settings, supervisor: Supervisor) -> str:
         return "none (the system is running)"
     if orphans := list(orphaned_processes(settings)):
         names = ", ".join(f"{name} (pid {process.pid})" for name, process in orphans)
-        raise StaleProcess(
-            f"processes of an earlier run are left without their supervisor: {names}.", command="fern down"
-        )
+        what = f"processes of an earlier run are left without their supervisor: {names}."
+        raise StaleProcess(what, command="fern down")
     return "none"
 
 

@@ -66,8 +66,5 @@ def wait_until_healthy(
 def _never_healthy(process: Process, why: str, settings: Settings) -> NeverHealthy | DiskFull:
     if (free := free_bytes(settings.home)) < postgres.ROOM_NEEDED:
         return DiskFull(settings.home, free)
-    return NeverHealthy(
-        f"{process.name} does not become healthy ({why}). The end of its log:",
-        details=tail(settings.log(process.name)),
-        command=f"fern logs {process.name}",
-    )
+    what = f"{process.name} does not become healthy ({why}). The end of its log:"
+    return NeverHealthy(what, details=tail(settings.log(process.name)), command=f"fern logs {process.name}")

@@ -15,10 +15,8 @@ TIMEOUT = 120.0
 def jobs() -> dict[str, list[str]]:
     """The command of each job. They do not depend on each other."""
     migrations = {f"{service} migrations": _migration(service) for service in SERVICES}
-    return {
-        **migrations,
-        "topics and subscriptions": [str(Path(sys.executable).with_name("fern")), "topology", "apply"],
-    }
+    topology = [str(Path(sys.executable).with_name("fern")), "topology", "apply"]
+    return {**migrations, "topics and subscriptions": topology}
 
 
 def migrate(service: str, url: str, revision: str = "head") -> None:
