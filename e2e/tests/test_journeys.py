@@ -4,7 +4,7 @@ import pytest
 
 from conftest import BUSES
 from e2e.support.waiting import until
-from e2e.support.world import BEGUN, COMPLETE, Labour, World
+from e2e.support.world import BEGUN, COMPLETE, PlannedLabour, World
 
 
 @pytest.fixture(params=["world" if bus == "embedded" else "google_world" for bus in BUSES])
@@ -132,12 +132,12 @@ def test_an_unwanted_event_is_discarded_with_one_command_and_later_ones_are_publ
     world.until_everyone_is_told(labour, COMPLETE)
 
 
-def _told(world: World, labour: Labour) -> list[tuple[str, str, str]]:
+def _told(world: World, labour: PlannedLabour) -> list[tuple[str, str, str]]:
     items = world.request(labour, "GET", "/told")["items"]
     return [(item["name"], item["event_type"], item["status"]) for item in items]
 
 
-def _claimed(world: World, labour: Labour) -> bool:
+def _claimed(world: World, labour: PlannedLabour) -> bool:
     return world.count("notification", "notification WHERE labour_id = $1", labour.id) > 0
 
 

@@ -8,14 +8,14 @@ import pytest
 
 from e2e.support.background_load import BackgroundLoad
 from e2e.support.waiting import until
-from e2e.support.world import COMPLETE, Labour, World
+from e2e.support.world import COMPLETE, PlannedLabour, World
 from fern.audit.auditor import Finding, audit
 from fern.errors import FernError
 from fern.trace import Journey, journey
 
 
 @pytest.fixture(scope="module")
-def labour(world: World) -> Labour:
+def labour(world: World) -> PlannedLabour:
     """Completed; both subscribers have the text, and the labour shows it."""
     labour = world.plan("Grace", "Alan")
     world.complete(labour)
@@ -26,12 +26,12 @@ def labour(world: World) -> Labour:
     return labour
 
 
-def completed(world: World, labour: Labour) -> Journey:
+def completed(world: World, labour: PlannedLabour) -> Journey:
     events = journey(world.settings, str(labour.id)).steps
     return journey(world.settings, next(step.facts["event"] for step in events if step.hop == "labour.completed"))
 
 
-def test_the_trace_of_a_labour_has_its_events_in_order_with_their_effects(world: World, labour: Labour) -> None:
+def test_the_trace_of_a_labour_has_its_events_in_order_with_their_effects(world: World, labour: PlannedLabour) -> None:
     whole = journey(world.settings, str(labour.id))
 
     hops = [step.hop for step in whole.steps]
@@ -42,7 +42,7 @@ def test_the_trace_of_a_labour_has_its_events_in_order_with_their_effects(world:
     assert whole.steps[3].facts["messages"] == "2 of 2 sent"
 
 
-def test_an_event_is_followed_from_the_request_to_the_phones_and_back(world: World, labour: Labour) -> None:
+def test_an_event_is_followed_from_the_request_to_the_phones_and_back(world: World, labour: PlannedLabour) -> None:
     event = completed(world, labour)
 
     facts = {step.hop: step.facts for step in event.steps}
@@ -60,7 +60,7 @@ def test_an_event_is_followed_from_the_request_to_the_phones_and_back(world: Wor
     assert event.steps[0].after_ms == 0
 
 
-def test_the_trace_of_a_status_event_leads_back_to_its_cause(world: World, labour: Labour) -> None:
+def test_the_trace_of_a_status_event_leads_back_to_its_cause(world: World, labour: PlannedLabour) -> None:
     event = completed(world, labour)
     sent = next(step.facts["event"] for step in event.steps if step.hop == "notification.sent")
 
@@ -70,7 +70,7 @@ def test_the_trace_of_a_status_event_leads_back_to_its_cause(world: World, labou
     assert back["claimed"]["by"] == "labour"
 
 
-def test_a_trace_contains_no_name_no_phone_number_and_no_text(world: World, labour: Labour) -> None:
+def test_a_trace_contains_no_name_no_phone_number_and_no_text(world: World, labour: PlannedLabour) -> None:
     told = world.fern("trace", completed(world, labour).id)
 
     assert "SMS delivered" in told

@@ -26,7 +26,7 @@ from rich.live import Live
 from e2e.experiments.chaos.accounting import ChaosAccount, take_account
 from e2e.experiments.chaos.fault_injector import FaultInjector, replicated_world
 from e2e.experiments.chaos.load_generator import ClientLog, generate_load
-from e2e.experiments.chaos.schedule import LEFT_OUT, Action, schedule
+from e2e.experiments.chaos.schedule import LEFT_OUT, ScheduledFault, schedule
 from e2e.support.bus_tap import BusTap
 from e2e.support.world import World
 from fern.errors import FernError, NotClean
@@ -52,7 +52,7 @@ class Run:
     phase: str = "starting"
     began: float = field(default_factory=time.monotonic)
     log: ClientLog = field(default_factory=ClientLog)
-    actions: list[Action] = field(default_factory=list)
+    actions: list[ScheduledFault] = field(default_factory=list)
     active: set[str] = field(default_factory=set)  # the faults of this moment
     injected: dict[str, int] = field(default_factory=dict)
     committed: int = 0

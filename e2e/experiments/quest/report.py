@@ -13,14 +13,14 @@ from xml.sax.saxutils import escape
 import click
 
 from e2e.experiments.quest.designs import Ours
-from e2e.experiments.quest.environment import Faults, Outcome
+from e2e.experiments.quest.environment import FaultNames, LabourOutcome
 from e2e.experiments.quest.faults import FAULTS, RATE, draw
 from fern.output import print_table
 
 NOTHING = "nothing"
 
 
-class Look(NamedTuple):
+class OutcomeStyle(NamedTuple):
     """How an outcome is drawn; the colours are those of light and of dark mode."""
 
     meaning: str
@@ -33,19 +33,19 @@ _X, _LINES, _RHOMB = (
     for path, kind in (("M0 0 8 8M8 0 0 8", "line"), ("M2 0V8M6 0V8", "line"), ("M4 0 8 4 4 8 0 4Z", "fill"))
 )
 _FULL, _DOT = '<rect width="8" height="8" class="fill"/>', '<circle cx="4" cy="4" r="1" class="fill"/>'
-LOOKS = {
-    Outcome.ONCE: Look("completed, one text", ("#1a7f64", "#2f9e7f"), _FULL),
-    Outcome.NONE: Look("not completed, no text", ("#818b98", "#8b949e"), _DOT),
-    Outcome.LOST: Look("lost: completed, no text", ("#c0392b", "#ff7b72"), _X),
-    Outcome.DUPLICATED: Look("duplicated: more than one text", ("#b26a00", "#e3a13a"), _LINES),
-    Outcome.PHANTOM: Look("phantom: not completed, a text", ("#7a3fb3", "#c297ff"), _RHOMB),
+STYLES = {
+    LabourOutcome.ONCE: OutcomeStyle("completed, one text", ("#1a7f64", "#2f9e7f"), _FULL),
+    LabourOutcome.NONE: OutcomeStyle("not completed, no text", ("#818b98", "#8b949e"), _DOT),
+    LabourOutcome.LOST: OutcomeStyle("lost: completed, no text", ("#c0392b", "#ff7b72"), _X),
+    LabourOutcome.DUPLICATED: OutcomeStyle("duplicated: more than one text", ("#b26a00", "#e3a13a"), _LINES),
+    LabourOutcome.PHANTOM: OutcomeStyle("phantom: not completed, a text", ("#7a3fb3", "#c297ff"), _RHOMB),
 }
-RIGHT = (Outcome.ONCE, Outcome.NONE)
+RIGHT = (LabourOutcome.ONCE, LabourOutcome.NONE)
 
 
-def schedule(seed: int, labours: int, rates: Mapping[str, float]) -> list[Faults]:
+def schedule(seed: int, labours: int, rates: Mapping[str, float]) -> list[FaultNames]:
     """One labour without a fault, one for each fault alone; then those whose faults are drawn."""
-    alone = [Faults(), *(Faults({name}) for name in FAULTS)]
+    alone = [FaultNames(), *(FaultNames({name}) for name in FAULTS)]
     return alone + [draw(seed, number, rates) for number in range(labours)]
 
 
@@ -57,12 +57,12 @@ class QuestReport:
     labours: int
     rates: dict[str, float]
     hits: dict[str, int]
-    counts: dict[str, dict[Outcome, int]]
-    alone: dict[str, dict[str, Outcome]]
+    counts: dict[str, dict[LabourOutcome, int]]
+    alone: dict[str, dict[str, LabourOutcome]]
 
     @classmethod
     def of(
-        cls, seed: int, rates: Mapping[str, float], labours: int, outcomes: Mapping[str, Sequence[Outcome]]
+        cls, seed: int, rates: Mapping[str, float], labours: int, outcomes: Mapping[str, Sequence[LabourOutcome]]
     ) -> "QuestReport":
         names = [NOTHING, *FAULTS]
         hits = Counter(name for met in schedule(seed, labours, rates)[len(names) :] for name in met)
@@ -72,21 +72,21 @@ class QuestReport:
             labours,
             rates={name: rates.get(name, RATE) for name in FAULTS},
             hits={name: hits[name] for name in FAULTS},
-            counts={design: {outcome: counter[outcome] for outcome in LOOKS} for design, counter in drawn.items()},
+            counts={design: {outcome: counter[outcome] for outcome in STYLES} for design, counter in drawn.items()},
             alone={design: dict(zip(names, all_, strict=False)) for design, all_ in outcomes.items()},
         )
 
     @property
-    def broken(self) -> list[Outcome]:
+    def broken(self) -> list[LabourOutcome]:
         """The outcomes in our design that must never occur."""
         alone, counts = self.alone[Ours.name].values(), self.counts[Ours.name]
-        return [outcome for outcome in LOOKS if outcome not in RIGHT and (outcome in alone or counts[outcome])]
+        return [outcome for outcome in STYLES if outcome not in RIGHT and (outcome in alone or counts[outcome])]
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in (*self.__slots__, "broken")}
 
 
-def _segments(counts: Mapping[Outcome, int], width: int) -> Iterator[tuple[Outcome, int, int, int]]:
+def _segments(counts: Mapping[LabourOutcome, int], width: int) -> Iterator[tuple[LabourOutcome, int, int, int]]:
     """Each outcome that occurs, its number, and where its part of the bar begins and ends."""
     total, before = sum(counts.values()), 0
     for outcome, number in counts.items():
@@ -101,7 +101,7 @@ def _segments(counts: Mapping[Outcome, int], width: int) -> Iterator[tuple[Outco
 def count_rows(report: QuestReport) -> list[list[str]]:
     """The number of labours with each outcome, for each design; the first row is the heading."""
     rows = [[name, *map(str, counts.values())] for name, counts in report.counts.items()]
-    return [["design", *LOOKS], *rows]
+    return [["design", *STYLES], *rows]
 
 
 def fault_rows(report: QuestReport, mark: Callable[[str], str]) -> list[list[str]]:
@@ -134,7 +134,7 @@ def section(report: QuestReport) -> str:
             f"{report.labours} labours with one person each, seed {report.seed}. Each fault hits a labour with a probability of",
             f"{RATE:g}{', except ' + unusual if unusual else ''}, independently of the others.",
             "",
-            *_markdown(count_rows(report), "|---|" + "--:|" * len(LOOKS)),
+            *_markdown(count_rows(report), "|---|" + "--:|" * len(STYLES)),
             "",
             "The outcome when a labour is hit by one fault only; *hits* counts the labours above that were hit by it:",
             "",
@@ -152,17 +152,17 @@ _LEFT, _WIDTH, _TOP, _STEP, _HEIGHT = 180, 560, 100, 40, 26
 _PAGE, _INK = ("#ffffff", "#0d1117"), ("#1f2328", "#e6edf3")  # colours in light and in dark mode
 
 
-def svg(counts: Mapping[str, Mapping[Outcome, int]]) -> str:
+def svg(counts: Mapping[str, Mapping[LabourOutcome, int]]) -> str:
     """The same numbers give the same file, to the byte."""
     labours, height = sum(next(iter(counts.values())).values()), _TOP + _STEP * len(counts)
     described = [f"{name}: {in_words(outcomes)}" for name, outcomes in counts.items()]
     patterns = "\n".join(
-        f'<pattern id="{name}" class="{name}" width="8" height="8" patternUnits="userSpaceOnUse">{look.pattern}</pattern>'
-        for name, look in LOOKS.items()
+        f'<pattern id="{name}" class="{name}" width="8" height="8" patternUnits="userSpaceOnUse">{style.pattern}</pattern>'
+        for name, style in STYLES.items()
     )
-    places = [(80, RIGHT), (410, [outcome for outcome in LOOKS if outcome not in RIGHT])]
+    places = [(80, RIGHT), (410, [outcome for outcome in STYLES if outcome not in RIGHT])]
     legend = "\n".join(
-        _box(outcome, x, 8 + 26 * y, 28, 16) + f'<text x="{x + 36}" y="{21 + 26 * y}">{LOOKS[outcome].meaning}</text>'
+        _box(outcome, x, 8 + 26 * y, 28, 16) + f'<text x="{x + 36}" y="{21 + 26 * y}">{STYLES[outcome].meaning}</text>'
         for x, outcomes in places
         for y, outcome in enumerate(outcomes)
     )
@@ -185,11 +185,11 @@ def svg(counts: Mapping[str, Mapping[Outcome, int]]) -> str:
 """
 
 
-def in_words(outcomes: Mapping[Outcome, int]) -> str:
+def in_words(outcomes: Mapping[LabourOutcome, int]) -> str:
     return ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items() if number)
 
 
-def _row(name: str, outcomes: Mapping[Outcome, int], y: int) -> str:
+def _row(name: str, outcomes: Mapping[LabourOutcome, int], y: int) -> str:
     middle = y + _HEIGHT // 2 + 5
     parts = [f'<text x="{_LEFT - 10}" y="{middle}" text-anchor="end">{escape(name)}</text>']
     for outcome, number, start, end in _segments(outcomes, _WIDTH):
@@ -199,7 +199,7 @@ def _row(name: str, outcomes: Mapping[Outcome, int], y: int) -> str:
     return "\n".join(parts)
 
 
-def _box(outcome: Outcome, x: int, y: int, width: int, height: int) -> str:
+def _box(outcome: LabourOutcome, x: int, y: int, width: int, height: int) -> str:
     return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="url(#{outcome})" class="{outcome} edge"/>'
 
 
@@ -207,14 +207,14 @@ def _style() -> str:
     colours: dict[str, tuple[str, str]] = {
         "page": _PAGE,
         "ink": _INK,
-        **{outcome: look.colours for outcome, look in LOOKS.items()},
+        **{outcome: style.colours for outcome, style in STYLES.items()},
     }
     light, dark = (" ".join(f"--{name}: {shade[mode]};" for name, shade in colours.items()) for mode in (0, 1))
     return "\n".join(
         [
             f"svg {{ {light} }}",
             f"@media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}",
-            *(f".{outcome} {{ --own: var(--{outcome}) }}" for outcome in LOOKS),
+            *(f".{outcome} {{ --own: var(--{outcome}) }}" for outcome in STYLES),
             ".fill { fill: var(--own) } .line { stroke: var(--own); stroke-width: 2 } .edge { stroke: var(--own) }",
             "text { font: 14px system-ui, sans-serif; fill: var(--ink) }",
             ".number { font-weight: 600; paint-order: stroke; stroke: var(--page); stroke-width: 4px }",

@@ -10,8 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from e2e.experiments.quest.designs import Design, NotAccepted, Process
-from e2e.experiments.quest.environment import AT_ONCE, Environment, Faults, Outcome, new_environment, subscription
+from e2e.experiments.quest.designs import BackgroundProcess, Design, NotAccepted
+from e2e.experiments.quest.environment import (
+    AT_ONCE,
+    Environment,
+    FaultNames,
+    LabourOutcome,
+    new_environment,
+    subscription,
+)
 from e2e.experiments.quest.faults import Case, RolledBack, requested
 from e2e.support.crash import SimulatedCrash
 from e2e.support.databases import fresh_databases, migrated_server
@@ -29,7 +36,7 @@ ACK_DEADLINE = 1  # seconds after which an unacknowledged message is delivered a
 DONE_WITHIN = 300.0  # seconds
 
 
-def compare(faults: Sequence[Faults], designs: Sequence[type[Design]]) -> dict[str, list[Outcome]]:
+def compare(faults: Sequence[FaultNames], designs: Sequence[type[Design]]) -> dict[str, list[LabourOutcome]]:
     """Run the designs on a temporary PostgreSQL, with a progress bar. The result is that of `run_designs`."""
     with (
         counting("labours", len(faults) * len(designs)) as advance,
@@ -41,10 +48,10 @@ def compare(faults: Sequence[Faults], designs: Sequence[type[Design]]) -> dict[s
 
 async def run_designs(
     server: TemporaryServer,
-    faults: Sequence[Faults],
+    faults: Sequence[FaultNames],
     designs: Sequence[type[Design]],
     advance: Callable[[int], None] = lambda count: None,
-) -> dict[str, list[Outcome]]:
+) -> dict[str, list[LabourOutcome]]:
     """For each design, by name, the outcome of each labour, in the order of `faults`.
 
     The server must have the services' migrated databases, to be copied.
@@ -54,7 +61,7 @@ async def run_designs(
     for _ in range(min(ENVIRONMENTS, len(designs))):
         databases.put_nowait(await fresh_databases(server))
 
-    async def run(design: type[Design]) -> list[Outcome]:
+    async def run(design: type[Design]) -> list[LabourOutcome]:
         urls = await databases.get()
         async with new_environment(urls, faults, design.timeout) as environment:
             await run_design(design(environment.parts), environment, advance)
@@ -147,7 +154,7 @@ async def consume(design: Design, name: str, turns: asyncio.Semaphore) -> None:
             await asyncio.gather(*map(deliver, messages))
 
 
-async def keep_running(process: Process, stop: asyncio.Event) -> None:
+async def keep_running(process: BackgroundProcess, stop: asyncio.Event) -> None:
     while not stop.is_set():
         with suppress(SimulatedCrash):
             await process(stop)
