@@ -1,7 +1,7 @@
 """The scenarios. Each runs one part under test, ours or a mistake, among parts that are all ours, and returns the violations.
 
-Nothing depends on timing: a slow process is held at a fault point or before its call to the bus, a crash happens at such a place,
-and a scenario ends when the bus has nothing left to deliver.
+Nothing depends on timing: a slow process is held at a fault point, a crash happens at one, and a scenario ends when the bus has
+nothing left to deliver.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from uuid_utils.compat import uuid7
 import sms_sandbox
 from contracts.events import Event, LabourCompleted, SubscriberAdded
 from contracts.registry import decode
-from e2e.experiments.museum.testbed import Hold, InterceptedBus, MakeConsumer, Testbed, armed, crash
+from e2e.experiments.museum.testbed import Hold, MakeConsumer, Testbed, armed
 from e2e.support.crash import SimulatedCrash, crash_at
 from fern.settings import PROJECT_ROOT
 from messaging import claims, consumer, relay, unit_of_work
@@ -51,8 +51,8 @@ async def a_relay_dies_on_its_way_to_the_bus(bed: Testbed, part: type[Relay]) ->
     """A relay crashes just before it publishes events 1 and 2. The next relay continues."""
     await bed.emit(1, 2)
 
-    with suppress(SimulatedCrash):
-        await part(bed.labour, InterceptedBus(bed.bus, crash)).run_once()
+    with crash_at(relay.AFTER_READ):
+        await part(bed.labour, bed.bus).run_once()
     await bed.publish_all(by=part(bed.labour, bed.bus))
 
     return await bed.check_bus(1, 2)
@@ -81,12 +81,13 @@ async def a_slow_relay_and_a_quick_one(bed: Testbed, part: type[Relay]) -> list[
     """One relay has read event 1 of a labour, and its call to the bus is slow. Another relay makes a pass meanwhile."""
     await bed.emit(1, 2)
     slow = Hold()
-    first = asyncio.create_task(part(bed.labour, InterceptedBus(bed.bus, slow), batch_size=1).run_once())
-    await slow.reached.wait()
+    with armed(relay.AFTER_READ, slow):
+        first = asyncio.create_task(part(bed.labour, bed.bus, batch_size=1).run_once())
+        await slow.reached.wait()
 
-    await part(bed.labour, bed.bus, batch_size=1).run_once()
-    slow.released.set()
-    await first
+        await part(bed.labour, bed.bus, batch_size=1).run_once()
+        slow.released.set()
+        await first
     await bed.publish_all(by=part(bed.labour, bed.bus))
 
     return await bed.check_bus(1, 2)

@@ -20,7 +20,7 @@ from e2e.support import sample_events
 from e2e.support.crash import SimulatedCrash
 from e2e.support.sample_events import Happened
 from messaging import claims
-from messaging.bus import Message, Outgoing, Publisher
+from messaging.bus import Message
 from messaging.consumer import Consumer, Received, Verdict
 from messaging.database import create_engine
 from messaging.envelope import Envelope
@@ -174,21 +174,6 @@ def armed(point: FaultPoint, action: Callable[[], Any]) -> Iterator[None]:
         yield
     finally:
         point.disarm()
-
-
-async def crash() -> None:
-    raise SimulatedCrash
-
-
-class InterceptedBus:
-    """The bus, with an action before each publish."""
-
-    def __init__(self, bus: Publisher, before: Callable[[], Any]) -> None:
-        self._bus, self._before = bus, before
-
-    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
-        await self._before()
-        return await self._bus.publish(topic, messages)
 
 
 def run_consumer() -> None:
