@@ -21,9 +21,13 @@ def pins(lock: str) -> dict[str, str]:
 
 
 def programs() -> set[Path]:
-    """Everything that `make` runs with the running lock: our code without tests, and the experiments with their support."""
+    """Everything that `make` runs with the running lock: our code without tests, and the experiments with their support.
+
+    The program that takes the pictures of the documentation drives a browser, and is for developers only.
+    """
     folders = ("shared", "services", "infra", "e2e/experiments")
     found, waiting = set[Path](), [path for folder in folders for path in ROOT.glob(f"{folder}/**/*.py")]
+    waiting.remove(ROOT / "e2e/experiments/pictures.py")
     while waiting:
         path = waiting.pop()
         if path in found or "tests" in path.parts:
