@@ -12,12 +12,15 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from e2e.support.api import async_client, speaking_as
+from e2e.support.bus import apply_topology
 from e2e.support.databases import fresh_database, migrated_server
 from e2e.support.http_server import served
+from e2e.support.sample_events import TOPICS
 from fern.runtime.postgres import TemporaryServer
 from labour.app import build as labour_app
 from labour.settings import Settings as LabourSettings
 from messaging.database import create_engine
+from messaging.pubsub import PubSub
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 from pubsub_emulator import google
 from pubsub_emulator import server as embedded
@@ -151,6 +154,15 @@ async def bus_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     async with embedded.running(tmp_path / "bus") as server:
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", server.target)
         yield server.target
+
+
+@pytest.fixture
+async def bus(bus_host: str, project: str) -> AsyncIterator[PubSub]:
+    """A client of the embedded emulator, with the topics of the sample events."""
+    await apply_topology(project, TOPICS)
+    bus = PubSub(project)
+    yield bus
+    await bus.close()
 
 
 @pytest.fixture(params=BUSES)

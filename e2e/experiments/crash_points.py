@@ -25,7 +25,7 @@ import notification.delivery.reconciler  # noqa: F401
 from e2e.support.bus_tap import BusTap, Published, out_of_order
 from e2e.support.databases import migrated_server, service_urls
 from e2e.support.waiting import until
-from e2e.support.world import COMPLETE, Labour, World, running_world
+from e2e.support.world import COMPLETE, PlannedLabour, World, running_world
 from fern.settings import PROJECT_ROOT
 from messaging.faults import POINTS
 from servicekit.logs import configure
@@ -105,7 +105,7 @@ def crash_at_every_point(world: World, tap: BusTap, process: str) -> Iterator[Ob
     meanwhile; but the points behind a commit come first, and the first of them is waited for, so that it is known which crash
     caused which repetition.
     """
-    labours = dict[str, Labour]()
+    labours = dict[str, PlannedLabour]()
     points = [point for name, point in CASES if name == process]
     points.sort(key=lambda point: not _is_repeated(process, point))
     for point in points:
@@ -127,12 +127,12 @@ def crash_at_every_point(world: World, tap: BusTap, process: str) -> Iterator[Ob
         yield _observe(world, process, point, labour, [one for one in published if one.labour_id == str(labour.id)])
 
 
-def _complete(world: World, labour: Labour) -> None:
+def _complete(world: World, labour: PlannedLabour) -> None:
     with suppress(httpx.TransportError):  # the process that crashes may be the API
         world.complete(labour)
 
 
-def _settle(world: World, process: str, point: str, labour: Labour) -> None:
+def _settle(world: World, process: str, point: str, labour: PlannedLabour) -> None:
     world.until_everyone_is_told(labour, COMPLETE)
     world.until_nothing_is_lost_or_doubled(labour)
     if _is_repeated(process, point):
@@ -143,12 +143,12 @@ def _is_repeated(process: str, point: str) -> bool:
     return process.endswith(("-relay", "-consumer")) and point.startswith(REPEATED)
 
 
-def _roster_version(world: World, labour: Labour) -> int:
+def _roster_version(world: World, labour: PlannedLabour) -> int:
     rows = world.sql("notification", "SELECT version FROM roster WHERE labour_id = $1", labour.id)
     return rows[0][0] if rows else 0
 
 
-def _observe(world: World, process: str, point: str, labour: Labour, published: list[Published]) -> Observation:
+def _observe(world: World, process: str, point: str, labour: PlannedLabour, published: list[Published]) -> Observation:
     return Observation(
         process,
         point,
@@ -159,7 +159,7 @@ def _observe(world: World, process: str, point: str, labour: Labour, published: 
     )
 
 
-def _violations(world: World, labour: Labour, published: list[Published]) -> Iterator[str]:
+def _violations(world: World, labour: PlannedLabour, published: list[Published]) -> Iterator[str]:
     for name, texts in world.texts(labour).items():
         if texts != [COMPLETE]:
             yield f"{name} got {texts}"
@@ -169,7 +169,7 @@ def _violations(world: World, labour: Labour, published: list[Published]) -> Ite
             yield f"{log.name} contains a phone number"
 
 
-def _counts(world: World, labour: Labour) -> list[int]:
+def _counts(world: World, labour: PlannedLabour) -> list[int]:
     """Committed, published, claimed, messages, texts, told."""
     outbox = world.sql("labour", "SELECT event_id, published_at FROM outbox WHERE ordering_key = $1", str(labour.id))
     events = [row["event_id"] for row in outbox]
@@ -189,7 +189,7 @@ def _published_again(published: Iterable[Published]) -> set[str]:
     return {source for (source, _), count in copies.items() if count > 1}
 
 
-def _absorbed(world: World, labour: Labour) -> set[str]:
+def _absorbed(world: World, labour: PlannedLabour) -> set[str]:
     """The services that were delivered an event again after its effect was committed."""
     claims = "SELECT event_id FROM processed_event WHERE deliveries > 1"
     again = {service: {row[0] for row in world.sql(service, claims)} for service in world.urls}

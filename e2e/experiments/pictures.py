@@ -32,7 +32,7 @@ def begin_a_labour_under_faults(screen: Screen, installation: Installation) -> N
     screen.plan("Edsger", "Frances")
     screen.until_balanced()
     for fault in ("duplicate", "reply-lost"):
-        screen.page.get_by_role("switch", name=fault, exact=True).click()
+        screen.switch(fault).click()
         expect(screen.said.first).to_contain_text(f"{fault} is on")
     screen.press("Kill notification-consumer", "Killed notification-consumer")
     with installation.stopped("labour-relay"):

@@ -6,7 +6,7 @@ import threading
 import httpx
 
 from e2e.support.waiting import until
-from e2e.support.world import COMPLETE, Labour, World
+from e2e.support.world import COMPLETE, PlannedLabour, World
 
 
 class BackgroundLoad:
@@ -14,7 +14,7 @@ class BackgroundLoad:
 
     def __init__(self, world: World) -> None:
         self._world, self._stop = world, threading.Event()
-        self.labours = list[Labour]()
+        self.labours = list[PlannedLabour]()
         self._thread = threading.Thread(target=self._run, name="load")
         self._thread.start()
 
@@ -27,7 +27,7 @@ class BackgroundLoad:
             self.labours.append(labour)
             until(lambda: self._is_complete(labour), what="a completion is answered")  # noqa: B023
 
-    def _is_complete(self, labour: Labour) -> bool:
+    def _is_complete(self, labour: PlannedLabour) -> bool:
         with contextlib.suppress(httpx.HTTPError):
             self._world.complete(labour)
             return True

@@ -41,6 +41,9 @@ class Screen:
         self.button(name).click()
         expect(self.said.first).to_contain_text(says)
 
+    def switch(self, name: str) -> Locator:
+        return self.page.get_by_role("switch", name=name, exact=True)
+
     def tile(self, name: str, lane: str = "there") -> Locator:
         return self.page.locator(f"#{lane} .tile", has=self.page.get_by_role("heading", name=name, exact=True))
 
@@ -74,16 +77,13 @@ class Screen:
 
     def until_balanced(self) -> None:
         """Wait until every event was published and claimed, and every message sent."""
-        until(self.account, _is_balanced, what="the account is balanced")
+        equal = (("committed", "published"), ("wanted", "claimed"), ("effects", "sent"), ("sent", "SMS"))
 
+        def is_balanced(account: dict[str, int]) -> bool:
+            unfinished = account["on the way"] or account["all accounted for"]
+            return not unfinished and all(account[one] == account[other] for one, other in equal)
 
-def _is_balanced(account: dict[str, int]) -> bool:
-    return (
-        account["committed"] == account["published"]
-        and account["wanted"] == account["claimed"]
-        and account["effects"] == account["sent"] == account["SMS"]
-        and account["on the way"] == account["all accounted for"] == 0
-    )
+        until(self.account, is_balanced, what="the account is balanced")
 
 
 @contextmanager

@@ -41,7 +41,7 @@ _phones = iter([f"+1{area}55501{line:02}" for area in _area_codes for line in ra
 
 
 @dataclass
-class Labour:
+class PlannedLabour:
     id: UUID
     mother: dict[str, str]  # the headers of her requests
     people: dict[str, str] = field(default_factory=dict)  # name → phone
@@ -191,30 +191,32 @@ class World:
 
     # Requests
 
-    def plan(self, *names: str) -> Labour:
+    def plan(self, *names: str) -> PlannedLabour:
         """Plan a labour of a new mother and subscribe these people, each with a phone number of their own."""
         mother = speaking_as(f"mother-{uuid4()}")
         body = {"mother_name": "Ada"}
         planned = self.labour_api.post("/api/v1/labours", json=body, headers=mother).raise_for_status().json()
-        labour = Labour(UUID(planned["id"]), mother)
+        labour = PlannedLabour(UUID(planned["id"]), mother)
         for name in names:
             self.subscribe(labour, name)
         return labour
 
-    def subscribe(self, labour: Labour, name: str) -> str:
+    def subscribe(self, labour: PlannedLabour, name: str) -> str:
         """Returns the id of the subscriber."""
         labour.people[name] = next(_phones)
         body = {"name": name, "phone": labour.people[name]}
         return str(self.request(labour, "POST", "/subscribers", body)["id"])
 
-    def begin(self, labour: Labour) -> None:
+    def begin(self, labour: PlannedLabour) -> None:
         self.request(labour, "PUT", "/begin")
 
-    def complete(self, labour: Labour) -> None:
+    def complete(self, labour: PlannedLabour) -> None:
         """With one idempotency key per labour, so that a client without an answer may call this again."""
         self.request(labour, "PUT", "/complete", key=f"complete-{labour.id}")
 
-    def request(self, labour: Labour, method: str, path: str, body: dict[str, str] | None = None, key: str = "") -> Any:
+    def request(
+        self, labour: PlannedLabour, method: str, path: str, body: dict[str, str] | None = None, key: str = ""
+    ) -> Any:
         """A request of the mother below her labour's address; returns the JSON of the answer."""
         headers = labour.mother | ({"Idempotency-Key": f'"{key}"'} if key else {})
         url = f"/api/v1/labours/{labour.id}{path}"
@@ -228,7 +230,7 @@ class World:
         items: list[dict[str, Any]] = self.sms_sandbox.get("/sandbox/messages", params={"to": phone}).json()["items"]
         return items
 
-    def texts(self, labour: Labour) -> dict[str, list[str]]:
+    def texts(self, labour: PlannedLabour) -> dict[str, list[str]]:
         """Every text that reached a person of this labour, in alphabetical order, without its reference."""
         return {
             name: sorted(message["body"].rpartition(" #")[0] for message in self.messages(phone))
@@ -263,7 +265,7 @@ class World:
         everything = self.environment() | environment
         return subprocess.run(command, env=everything, capture_output=True, text=True, timeout=240, check=False)
 
-    def until_everyone_is_told(self, labour: Labour, *texts: str) -> None:
+    def until_everyone_is_told(self, labour: PlannedLabour, *texts: str) -> None:
         """Wait until every message of the labour was sent; then everyone must have exactly these texts."""
 
         def settled() -> bool:
@@ -274,11 +276,11 @@ class World:
         until(settled, what="every message is sent")
         assert self.texts(labour) == {name: sorted(texts) for name in labour.people}
 
-    def until_nothing_is_lost_or_doubled(self, labour: Labour) -> None:
+    def until_nothing_is_lost_or_doubled(self, labour: PlannedLabour) -> None:
         """Wait until the auditor has no finding about the labour: none of its events is still being processed."""
         until(lambda: self.findings(labour), lambda findings: not findings, what="the audit is clean")
 
-    def findings(self, labour: Labour) -> list[Finding]:
+    def findings(self, labour: PlannedLabour) -> list[Finding]:
         events = "SELECT event_id FROM outbox WHERE ordering_key = $1"
         ours = {str(row[0]) for service in self.urls for row in self.sql(service, events, str(labour.id))}
         account = asyncio.run(audit(self.urls, sandbox=self.settings.url("sms-sandbox"), overdue_seconds=0))

@@ -1,28 +1,27 @@
 """The console in a real browser: a labour is clicked through, processes and providers fail, and the page shows it."""
 
-import asyncio
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
+from anyio.from_thread import start_blocking_portal
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from litestar import Litestar
 from playwright.sync_api import Browser, Locator, expect
 
 from e2e.experiments.pictures import IMAGES, PICTURES
 from e2e.support.console_screen import CHROMIUM, PHONE, Screen, chromium, open_screen
+from e2e.support.http_server import served
 from e2e.support.installation import Installation
-from e2e.support.ports import free_port_base
 from e2e.support.waiting import until
 from fern.console.server import create_app
 from fern.console.watch import Board, Watch, draw_up
 from fern.runtime.system import processes_now
 from fern.settings import PROJECT_ROOT, Settings
-from servicekit.web import serve
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +76,7 @@ def test_the_account_is_balanced_after_faults_and_crashes(screen: Screen, instal
     before, pid = screen.account(), pid_of(installation, "notification-consumer")
 
     for fault in ("duplicate", "reply-lost"):
-        screen.page.get_by_role("switch", name=fault, exact=True).click()
+        screen.switch(fault).click()
         expect(screen.said.first).to_contain_text(f"{fault} is on, 100% of the time.")
     expect(screen.verdict).to_have_text("◷ 2 faults on, on purpose")
     screen.press("Kill notification-consumer", f"Killed notification-consumer (pid {pid}); the supervisor starts it")
@@ -96,7 +95,7 @@ def test_the_account_is_balanced_after_faults_and_crashes(screen: Screen, instal
     until(lambda: screen.account()["absorbed"] > before["absorbed"], what="a repetition is absorbed")
     screen.press("Clear all faults", "is off")
     for fault in ("duplicate", "reply-lost"):
-        expect(screen.page.get_by_role("switch", name=fault, exact=True)).not_to_be_checked()
+        expect(screen.switch(fault)).not_to_be_checked()
     expect(screen.verdict).to_have_text("✓ all is well")
 
 
@@ -146,7 +145,7 @@ def test_everything_can_be_done_with_the_keyboard(screen: Screen) -> None:
         tab_to(screen, screen.button(name))
         screen.page.keyboard.press(key)
         expect(screen.said.first).to_contain_text(says)
-    fault = screen.page.get_by_role("switch", name="slow", exact=True)
+    fault = screen.switch("slow")
     tab_to(screen, fault)
     screen.page.keyboard.press("Space")
     expect(fault).to_be_checked()
@@ -200,19 +199,16 @@ def test_the_hint_stays_until_it_is_closed_and_colours_follow_the_system_until_t
     assert ground() == dark
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"Origin": "http://elsewhere.example"},
-        {"Origin": "null"},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-        {"Content-Type": "text/plain"},
-        {"Host": "elsewhere.example", "Origin": "http://elsewhere.example"},
-    ],
-    ids=str,
-)
+FOREIGN: list[dict[str, str]] = [
+    *({"Origin": origin} for origin in ("http://elsewhere.example", "null")),
+    *({"Sec-Fetch-Site": site} for site in ("cross-site", "same-site")),
+    {"Host": "elsewhere.example", "Origin": "http://elsewhere.example"},
+    {"Content-Type": "text/plain"},
+    {},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN, ids=str)
 def test_a_page_of_another_origin_cannot_press_the_buttons(installation: Installation, headers: dict[str, str]) -> None:
     url, pid = installation.settings.url("console"), pid_of(installation, "labour-relay")
     own = {"Origin": url, "Content-Type": "application/json"} if headers else {}
@@ -268,34 +264,25 @@ def counts(number: int, unsettled: int = 0) -> tuple[dict[str, Any], dict[str, A
     """The data of both services after so many events in each direction, and the number of texts."""
     outbox = {"recorded": number, "published": number, "waiting": 0, "parked": 0, "discarded": 0}
     states = dict.fromkeys(("SENDING", "IN_DOUBT", "DELIVERED", "UNDELIVERED", "FAILED"), 0)
-    common = {
-        "outbox": {**outbox, "oldest_waiting_seconds": None},
-        "claims": {"completed": number, "discarded": 0, "repeats": number // 3},
-        "events": [],
-    }
+    claims = {"completed": number, "discarded": 0, "repeats": number // 3}
+    common = {"outbox": {**outbox, "oldest_waiting_seconds": None}, "claims": claims, "events": []}
     ledger = {"states": {**states, "SENT": number, "PENDING": unsettled}, "oldest_unsettled_seconds": unsettled / 2}
-    return (
-        {**common, "topics": {"labour.completed": number}},
-        {**common, "topics": {"notification.sent": number}, "ledger": ledger},
-        number,
-    )
+    notification = {**common, "topics": {"notification.sent": number}, "ledger": ledger}
+    return {**common, "topics": {"labour.completed": number}}, notification, number
 
 
 @contextmanager
 def console_with_updates() -> Iterator[tuple[str, Callable[[int], int]]]:
-    """The real server, whose data is written by the test. Yields its URL and a function that writes, and returns the sequence."""
-    settings = Settings(free_port_base(), PROJECT_ROOT)
-    board, stop, loop = Board(), asyncio.Event(), asyncio.new_event_loop()
-    port, url = settings.port("console"), settings.url("console")
-    app = create_app(settings, port, board, Watch(settings, board))
-    serving = threading.Thread(
-        target=loop.run_until_complete, args=(serve(app, host="127.0.0.1", port=port, stop=stop),)
-    )
+    """The real server, with data from the test. Yields its URL and a function that writes data and returns the sequence."""
+    settings, board = Settings(0, PROJECT_ROOT), Board()
+
+    def app(url: str) -> Litestar:
+        return create_app(settings, int(url.rpartition(":")[2]), board, Watch(settings, board))
 
     async def write(number: int) -> int:
         labour, notification, texts = counts(number, unsettled=number % 5)
         newest = [text(n) for n in range(number, max(0, number - 60), -1)]
-        sms = {"faults": [], "total": number, "url": url, "texts": newest}
+        sms = {"faults": [], "total": number, "url": "", "texts": newest}
         account = draw_up(labour, notification, texts, labour["claims"], dead=0)
         for name, data in (("labour", labour), ("notification", notification), ("sms", sms), ("account", account)):
             board.put(name, {"ok": True, "data": data})
@@ -306,17 +293,9 @@ def console_with_updates() -> Iterator[tuple[str, Callable[[int], int]]]:
         facts = {"from": "+15005550006", "direction": "outbound-api", "status": "delivered"}
         return {**facts, "sid": str(number), "to": to, "body": f"text {number}", "created_at": "2030-01-01T00:00:00Z"}
 
-    serving.start()
-    try:
-        while not board.seq:
-            with suppress(httpx.TransportError):
-                httpx.get(f"{url}/health").raise_for_status()
-                asyncio.run_coroutine_threadsafe(write(0), loop).result()
-        yield url, lambda number: asyncio.run_coroutine_threadsafe(write(number), loop).result()
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        serving.join()
-        loop.close()
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(served(app)) as url:
+        portal.call(write, 0)
+        yield url, lambda number: portal.call(write, number)
 
 
 def test_the_docs_have_every_picture_of_the_console_and_no_other() -> None:

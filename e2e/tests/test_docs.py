@@ -61,10 +61,7 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading_that_exist(page: Pat
     assert broken(page) == []
 
 
-@pytest.mark.parametrize(
-    "link",
-    ["nowhere.md", "README.md#nowhere", "#nowhere", "README.md#title-3"],
-)
+@pytest.mark.parametrize("link", ["nowhere.md", "README.md#nowhere", "#nowhere", "README.md#title-3"])
 def test_a_link_that_leads_nowhere_is_found(tmp_path: Path, link: str) -> None:
     page = tmp_path / "README.md"
     page.write_text(

@@ -4,7 +4,7 @@ import pytest
 
 from conftest import BUSES
 from e2e.support.waiting import until
-from e2e.support.world import BEGUN, COMPLETE, Labour, World
+from e2e.support.world import BEGUN, COMPLETE, PlannedLabour, World
 
 
 @pytest.fixture(params=["world" if bus == "embedded" else "google_world" for bus in BUSES])
@@ -50,10 +50,7 @@ def test_the_status_callbacks_of_the_provider_end_in_delivered_and_the_labour_kn
     until(lambda: _told(world, labour) == [("Grace", "labour.completed", "delivered")], what="the labour shows it")
     query = "SELECT topic FROM outbox WHERE ordering_key = $1 ORDER BY position"
     topics = [row["topic"] for row in world.sql("notification", query, str(labour.id))]
-    assert topics == [
-        "notification.sent",
-        "notification.delivered",
-    ]
+    assert topics == ["notification.sent", "notification.delivered"]
 
 
 def test_no_log_line_has_a_phone_number_or_a_text(world: World) -> None:
@@ -135,12 +132,12 @@ def test_an_unwanted_event_is_discarded_with_one_command_and_later_ones_are_publ
     world.until_everyone_is_told(labour, COMPLETE)
 
 
-def _told(world: World, labour: Labour) -> list[tuple[str, str, str]]:
+def _told(world: World, labour: PlannedLabour) -> list[tuple[str, str, str]]:
     items = world.request(labour, "GET", "/told")["items"]
     return [(item["name"], item["event_type"], item["status"]) for item in items]
 
 
-def _claimed(world: World, labour: Labour) -> bool:
+def _claimed(world: World, labour: PlannedLabour) -> bool:
     return world.count("notification", "notification WHERE labour_id = $1", labour.id) > 0
 
 

@@ -15,7 +15,7 @@ import pytest
 from e2e.support.background_load import BackgroundLoad
 from e2e.support.bus import apply_topology, pull_all
 from e2e.support.waiting import PATIENCE, until
-from e2e.support.world import COMPLETE, Labour, World
+from e2e.support.world import COMPLETE, PlannedLabour, World
 from fern.cli import main
 from fern.dead_letters import DeadLetter, Look
 from fern.settings import PROJECT_ID, PROJECT_ROOT
@@ -25,13 +25,13 @@ from messaging.pubsub import PubSub
 SUBSCRIPTION = "notification.labour.completed"
 
 
-def completed_event(world: World, labour: Labour) -> str:
+def completed_event(world: World, labour: PlannedLabour) -> str:
     query = "SELECT event_id FROM outbox WHERE ordering_key = $1 AND topic = 'labour.completed'"
     [row] = world.sql("labour", query, str(labour.id))
     return str(row["event_id"])
 
 
-def complete_without(world: World, process: str, labours: list[Labour], then: Callable[[], None]) -> None:
+def complete_without(world: World, process: str, labours: list[PlannedLabour], then: Callable[[], None]) -> None:
     """Complete the labours while this process is stopped, and call `then` before it is started again."""
     world.stop(process)
     for labour in labours:
@@ -41,7 +41,7 @@ def complete_without(world: World, process: str, labours: list[Labour], then: Ca
 
 
 def take_from_the_bus(
-    world: World, labours: list[Labour], bury: Callable[[PubSub, Message], Awaitable[object]]
+    world: World, labours: list[PlannedLabour], bury: Callable[[PubSub, Message], Awaitable[object]]
 ) -> None:
     """Remove the messages about these completions from the bus before the consumer gets them. `bury` is called with each."""
 

@@ -17,9 +17,9 @@ from click.testing import CliRunner
 from e2e.experiments.quest import sms
 from e2e.experiments.quest.__main__ import CHART, LABOURS, PAGE, SEED, quest
 from e2e.experiments.quest.designs import DESIGNS, DualWrite, Ours, RecordBeforeSend
-from e2e.experiments.quest.environment import Outcome
+from e2e.experiments.quest.environment import LabourOutcome
 from e2e.experiments.quest.faults import FAULTS, draw
-from e2e.experiments.quest.report import MEANINGS, RIGHT, QuestReport, in_words, schedule, section, svg
+from e2e.experiments.quest.report import RIGHT, STYLES, QuestReport, in_words, schedule, section, svg
 from e2e.experiments.quest.runner import run_designs
 from fern.runtime.postgres import TemporaryServer
 from fern.settings import PROJECT_ROOT
@@ -27,7 +27,7 @@ from fern.settings import PROJECT_ROOT
 DRAWN = 8
 ALONE = 1 + len(FAULTS)
 
-Outcomes = dict[str, list[Outcome]]
+Outcomes = dict[str, list[LabourOutcome]]
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +54,13 @@ def test_each_design_breaks_where_it_is_known_to_and_nowhere_else(outcomes: Outc
 
     for name, by_fault in alone.items():
         assert {fault: outcome for fault, outcome in by_fault.items() if outcome not in RIGHT} == known[name], name
-        assert by_fault["nothing"] is Outcome.ONCE
+        assert by_fault["nothing"] is LabourOutcome.ONCE
 
 
 def test_our_design_sends_every_text_once_and_none_for_what_was_rolled_back(outcomes: Outcomes) -> None:
-    expected = [Outcome.NONE if "rollback" in faults else Outcome.ONCE for faults in schedule(SEED, DRAWN, {})]
+    expected = [
+        LabourOutcome.NONE if "rollback" in faults else LabourOutcome.ONCE for faults in schedule(SEED, DRAWN, {})
+    ]
 
     assert outcomes[Ours.name] == expected
     assert QuestReport.of(SEED, {}, DRAWN, outcomes).broken == []
@@ -75,11 +77,11 @@ def test_an_outcome_depends_on_the_seed_and_neither_on_the_order_of_designs_nor_
 
 
 def test_a_broken_design_under_the_name_of_ours_is_reported(outcomes: Outcomes) -> None:
-    def broken(design: type[DualWrite]) -> list[Outcome]:
+    def broken(design: type[DualWrite]) -> list[LabourOutcome]:
         return QuestReport.of(SEED, {}, DRAWN, outcomes | {Ours.name: outcomes[design.name]}).broken
 
-    assert broken(DualWrite) == [Outcome.LOST, Outcome.DUPLICATED]
-    assert broken(RecordBeforeSend) == [Outcome.LOST]
+    assert broken(DualWrite) == [LabourOutcome.LOST, LabourOutcome.DUPLICATED]
+    assert broken(RecordBeforeSend) == [LabourOutcome.LOST]
 
 
 def test_the_faults_of_a_labour_depend_on_the_seed_and_its_number_and_grow_with_the_rate() -> None:
@@ -104,7 +106,7 @@ def test_the_page_has_the_outcome_of_each_fault_alone(outcomes: Outcomes) -> Non
 def test_the_chart_shows_the_numbers_of_the_page_in_shapes_and_in_words() -> None:
     rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines()]
     counts = {
-        row[0]: dict(zip(MEANINGS, map(int, row[1:]), strict=True))
+        row[0]: dict(zip(STYLES, map(int, row[1:]), strict=True))
         for row in rows
         if row[0] in {design.name for design in DESIGNS} and row[1].isdigit()
     }

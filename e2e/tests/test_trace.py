@@ -1,23 +1,21 @@
 """`fern trace` and `fern audit` on a running system: the whole path of an event without personal data, and no false finding."""
 
 import asyncio
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import datetime
 from uuid import UUID
 
 import pytest
 
+from e2e.support.background_load import BackgroundLoad
 from e2e.support.waiting import until
-from e2e.support.world import COMPLETE, Labour, World
+from e2e.support.world import COMPLETE, PlannedLabour, World
 from fern.audit.auditor import Finding, audit
 from fern.errors import FernError
 from fern.trace import Journey, journey
 
 
 @pytest.fixture(scope="module")
-def labour(world: World) -> Labour:
+def labour(world: World) -> PlannedLabour:
     """Completed; both subscribers have the text, and the labour shows it."""
     labour = world.plan("Grace", "Alan")
     world.complete(labour)
@@ -28,12 +26,12 @@ def labour(world: World) -> Labour:
     return labour
 
 
-def completed(world: World, labour: Labour) -> Journey:
+def completed(world: World, labour: PlannedLabour) -> Journey:
     events = journey(world.settings, str(labour.id)).steps
     return journey(world.settings, next(step.facts["event"] for step in events if step.hop == "labour.completed"))
 
 
-def test_the_trace_of_a_labour_has_its_events_in_order_with_their_effects(world: World, labour: Labour) -> None:
+def test_the_trace_of_a_labour_has_its_events_in_order_with_their_effects(world: World, labour: PlannedLabour) -> None:
     whole = journey(world.settings, str(labour.id))
 
     hops = [step.hop for step in whole.steps]
@@ -44,7 +42,7 @@ def test_the_trace_of_a_labour_has_its_events_in_order_with_their_effects(world:
     assert whole.steps[3].facts["messages"] == "2 of 2 sent"
 
 
-def test_an_event_is_followed_from_the_request_to_the_phones_and_back(world: World, labour: Labour) -> None:
+def test_an_event_is_followed_from_the_request_to_the_phones_and_back(world: World, labour: PlannedLabour) -> None:
     event = completed(world, labour)
 
     facts = {step.hop: step.facts for step in event.steps}
@@ -62,7 +60,7 @@ def test_an_event_is_followed_from_the_request_to_the_phones_and_back(world: Wor
     assert event.steps[0].after_ms == 0
 
 
-def test_the_trace_of_a_status_event_leads_back_to_its_cause(world: World, labour: Labour) -> None:
+def test_the_trace_of_a_status_event_leads_back_to_its_cause(world: World, labour: PlannedLabour) -> None:
     event = completed(world, labour)
     sent = next(step.facts["event"] for step in event.steps if step.hop == "notification.sent")
 
@@ -72,7 +70,7 @@ def test_the_trace_of_a_status_event_leads_back_to_its_cause(world: World, labou
     assert back["claimed"]["by"] == "labour"
 
 
-def test_a_trace_contains_no_name_no_phone_number_and_no_text(world: World, labour: Labour) -> None:
+def test_a_trace_contains_no_name_no_phone_number_and_no_text(world: World, labour: PlannedLabour) -> None:
     told = world.fern("trace", completed(world, labour).id)
 
     assert "SMS delivered" in told
@@ -118,12 +116,11 @@ def test_an_unknown_id_is_refused_with_a_command_to_try(world: World, unknown: s
     assert refused.value.command
 
 
-def test_an_audit_of_a_system_under_load_has_no_false_finding(world: World) -> None:
-    """Audits without a pause, while labours are planned and completed."""
+def test_an_audit_of_a_system_under_load_has_no_false_finding(world: World, load: BackgroundLoad) -> None:
     before = _findings(world, overdue=0)  # left by other tests, or still being processed
-    with _labours(world, 8):
-        during = [_findings(world, overdue=60) - before for _ in range(4)]
+    during = [_findings(world, overdue=60) - before for _ in range(4)]
 
+    load.assert_everyone_is_told_once()
     assert during == [set()] * 4
     until(lambda: _findings(world, overdue=0) <= before, what="everything is processed")
 
@@ -131,19 +128,3 @@ def test_an_audit_of_a_system_under_load_has_no_false_finding(world: World) -> N
 def _findings(world: World, overdue: float) -> set[Finding]:
     sandbox = world.settings.url("sms-sandbox")
     return set(asyncio.run(audit(world.urls, sandbox=sandbox, overdue_seconds=overdue)).findings)
-
-
-@contextmanager
-def _labours(world: World, count: int) -> Iterator[None]:
-    """Complete labours in the background. Returns when everyone has been told."""
-
-    def run() -> None:
-        for _ in range(count):
-            labour = world.plan("Grace", "Alan")
-            world.complete(labour)
-            world.until_everyone_is_told(labour, COMPLETE)
-
-    with ThreadPoolExecutor(1) as elsewhere:
-        running = elsewhere.submit(run)
-        yield
-        running.result()

@@ -1,7 +1,7 @@
 """From deliveries to effects: once each, a bad one costs only itself, and every verdict is the right one."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -11,9 +11,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
-from e2e.support.bus import apply_topology, pull_all
+from e2e.support.bus import pull_all
 from e2e.support.crash import crash_at
-from e2e.support.sample_events import TOPICS, Happened
+from e2e.support.sample_events import Happened
 from e2e.support.waiting import eventually
 from fern.runtime.postgres import TemporaryServer
 from messaging import claims
@@ -29,14 +29,6 @@ from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 
 ACK, NACK = Verdict.ACK, Verdict.NACK
 SUBSCRIPTION = f"tests.{Happened.type}"
-
-
-@pytest.fixture
-async def bus(bus_host: str, project: str) -> AsyncIterator[PubSub]:
-    await apply_topology(project, TOPICS)
-    bus = PubSub(project)
-    yield bus
-    await bus.close()
 
 
 @pytest.fixture

@@ -1,15 +1,15 @@
 """What a person does about outbox rows, one by one or by the group, with relays at work."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from e2e.support.bus import UnreliableBus, apply_topology, pull_sample_events
-from e2e.support.sample_events import TOPICS, AlsoHappened, Happened, all_published, emit, outbox_rows
+from e2e.support.bus import UnreliableBus, pull_sample_events
+from e2e.support.sample_events import AlsoHappened, Happened, all_published, emit, outbox_rows
 from e2e.support.waiting import eventually
 from messaging import outbox_admin
 from messaging.bus import Outgoing
@@ -17,14 +17,6 @@ from messaging.errors import PublishRejected
 from messaging.pubsub import PubSub
 from messaging.relay import Relay
 from messaging.unit_of_work import UnitsOfWork
-
-
-@pytest.fixture
-async def bus(bus_host: str, project: str) -> AsyncIterator[PubSub]:
-    await apply_topology(project, TOPICS)
-    bus = PubSub(project)
-    yield bus
-    await bus.close()
 
 
 class Rejecting:

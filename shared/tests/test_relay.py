@@ -3,7 +3,7 @@
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import asyncpg
@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from e2e.support.bus import UnreliableBus, apply_topology, pull_all, pull_sample_events
+from e2e.support.bus import UnreliableBus, pull_all, pull_sample_events
 from e2e.support.crash import crash_at
 from e2e.support.sample_events import TOPICS, AlsoHappened, Happened, all_published, emit, outbox_rows, outbox_state
 from e2e.support.waiting import eventually
@@ -24,14 +24,6 @@ from messaging.pubsub import PubSub
 from messaging.relay import Relay
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 from messaging.wakeups import Listener, Waker
-
-
-@pytest.fixture
-async def bus(bus_host: str, project: str) -> AsyncIterator[PubSub]:
-    await apply_topology(project, TOPICS)
-    bus = PubSub(project)
-    yield bus
-    await bus.close()
 
 
 async def test_four_relays_with_failing_publishes_keep_each_keys_order_and_lose_nothing(

@@ -6,7 +6,6 @@ It starts its own system, with its own PostgreSQL, bus and SMS sandbox, and neve
 
 import asyncio
 import itertools
-import json
 import os
 import random
 import shutil
@@ -23,16 +22,15 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 
 from e2e.experiments.chaos.accounting import ChaosAccount, take_account
 from e2e.experiments.chaos.fault_injector import FaultInjector, replicated_world
 from e2e.experiments.chaos.load_generator import ClientLog, generate_load
-from e2e.experiments.chaos.schedule import LEFT_OUT, Action, schedule
+from e2e.experiments.chaos.schedule import LEFT_OUT, ScheduledFault, schedule
 from e2e.support.bus_tap import BusTap
 from e2e.support.world import World
 from fern.errors import FernError, NotClean
-from fern.output import make_console
+from fern.output import json_option, make_console, print_json
 from fern.runtime.postgres import TemporaryServer
 from fern.trace import journey
 from messaging.database import is_transient
@@ -54,7 +52,7 @@ class Run:
     phase: str = "starting"
     began: float = field(default_factory=time.monotonic)
     log: ClientLog = field(default_factory=ClientLog)
-    actions: list[Action] = field(default_factory=list)
+    actions: list[ScheduledFault] = field(default_factory=list)
     active: set[str] = field(default_factory=set)  # the faults of this moment
     injected: dict[str, int] = field(default_factory=dict)
     committed: int = 0
@@ -173,12 +171,8 @@ def show_account(run: Run) -> None:
     console = make_console()
     console.print("\nfaults: " + ", ".join(f"{count} {name}" for name, count in sorted(run.injected.items())))
     console.print("clients: " + ", ".join(f"{count} {name}" for name, count in run.log.counts().items()) + "\n")
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
     for name, count in run.account.counts.items():
-        table.add_row(name, f"{count:,}")
-    console.print(table)
+        console.print(f"{name:<31} {count:7,}")
     totals = run.account.totals.items()
     console.print("\n" + "   ".join(f"[{'red' if count else 'green'}]{kind} {count}[/]" for kind, count in totals))
     left_out = (f"  {fault}: {reason}" for fault, reason in LEFT_OUT.items())
@@ -207,7 +201,7 @@ def explain(world: World, run: Run) -> str:
     "--seconds", type=click.FloatRange(5, 3600), default=120, show_default=True, help="How long faults are injected."
 )
 @click.option("--seed", type=click.IntRange(0), help="Repeat a schedule. Without it, a seed is drawn and printed.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def main(seconds: float, seed: int | None, as_json: bool) -> None:
     """Inject faults under load, from a seed, and account for every message.
 
@@ -223,7 +217,7 @@ def main(seconds: float, seed: int | None, as_json: bool) -> None:
         if any(run.account.totals.values()):
             details = explain(world, run)
     if as_json:
-        click.echo(json.dumps(run.to_json(), indent=2))
+        print_json(run.to_json())
     else:
         show_account(run)
     if details:

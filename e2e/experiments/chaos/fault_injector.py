@@ -10,16 +10,18 @@ import asyncio
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import httpx
 from uuid_utils.compat import uuid7
 
-from e2e.experiments.chaos.schedule import LEASE, QUARANTINE, TIMEOUT, Action, FaultKind
+from e2e.experiments.chaos.schedule import LEASE, QUARANTINE, TIMEOUT, FaultKind, ScheduledFault
 from e2e.support.api import async_client
 from e2e.support.databases import migrated_server, service_urls
+from e2e.support.waiting import eventually
 from e2e.support.world import World, running_world
 from fern.client import APIS
 from fern.runtime.postgres import TemporaryServer
@@ -73,11 +75,13 @@ class FaultInjector:
     has the ids of the invalid messages that were published.
     """
 
-    def __init__(self, world: World, server: TemporaryServer, actions: Sequence[Action], active: set[str]) -> None:
+    def __init__(
+        self, world: World, server: TemporaryServer, actions: Sequence[ScheduledFault], active: set[str]
+    ) -> None:
         self._world, self._server, self._actions, self._active = world, server, actions, active
         self._killed: set[str] = set()
         self._http = async_client("", timeout=1.0)
-        self._inject: dict[FaultKind, Callable[[Action], Awaitable[bool]]] = {
+        self._inject: dict[FaultKind, Callable[[ScheduledFault], Awaitable[bool]]] = {
             "kill": self._kill,
             "freeze": self._freeze,
             "database": self._restart_database,
@@ -100,7 +104,7 @@ class FaultInjector:
                 kinds.create_task(self._run_in_turn(actions, began, began + seconds))
         await self._http.aclose()
 
-    async def _run_in_turn(self, actions: Sequence[Action], began: float, end: float) -> None:
+    async def _run_in_turn(self, actions: Sequence[ScheduledFault], began: float, end: float) -> None:
         for action in actions:
             await asyncio.sleep(began + action.at - _now())
             if _now() > end:
@@ -115,18 +119,18 @@ class FaultInjector:
 
     # Each returns when its fault has ended: True if it took effect.
 
-    async def _kill(self, action: Action) -> bool:
+    async def _kill(self, action: ScheduledFault) -> bool:
         self._killed.add(action.target)
         await asyncio.to_thread(self._world.kill, action.target)
         await asyncio.sleep(action.seconds)
         self._world.spawn(action.target)
         self._killed.discard(action.target)
-        deadline = _now() + HEALTHY_WITHIN
-        while not await asyncio.to_thread(self._world.is_healthy, action.target) and _now() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(POLL_SECONDS)
+        with suppress(AssertionError):  # then the run continues without it
+            healthy = partial(asyncio.to_thread, self._world.is_healthy, action.target)
+            await eventually(healthy, what=f"{action.target} is healthy", seconds=HEALTHY_WITHIN)
         return True
 
-    async def _freeze(self, action: Action) -> bool:
+    async def _freeze(self, action: ScheduledFault) -> bool:
         if self._world.is_dead(action.target):
             return False
         self._world.freeze(action.target)
@@ -134,13 +138,13 @@ class FaultInjector:
         self._world.resume(action.target)  # if it was killed meanwhile, the signal does not harm its successor
         return True
 
-    async def _restart_database(self, action: Action) -> bool:
+    async def _restart_database(self, action: ScheduledFault) -> bool:
         await asyncio.to_thread(self._server.stop if action.target == "fast" else self._server.kill)
         await asyncio.sleep(action.seconds)
         await asyncio.to_thread(self._server.start)
         return True
 
-    async def _cut_connections(self, action: Action) -> bool:
+    async def _cut_connections(self, action: ScheduledFault) -> bool:
         try:
             connection = await connect_raw(self._server.dsn(), process="chaos")
             try:
@@ -152,39 +156,37 @@ class FaultInjector:
                 raise
             return False  # the database is being restarted, which cuts every connection
 
-    async def _switch_fault(self, action: Action) -> bool:
+    async def _switch_fault(self, action: ScheduledFault) -> bool:
         """Switch on a fault of the bus or the sandbox. While that process is dead or frozen, try again until the time is over."""
         end = _now() + action.seconds
         url = f"{self._world.settings.url(APIS[action.kind])}/faults/{action.target}"
         switched_on = False
-        while not switched_on and _now() < end:
-            switched_on = await self._call("PUT", url, action.options)
+        with suppress(AssertionError):
+            put = partial(self._call, "PUT", url, action.options)
+            switched_on = await eventually(put, seconds=action.seconds)
         await asyncio.sleep(end - _now())
-        async with asyncio.timeout(ANSWERS_WITHIN):
-            while not await self._call("DELETE", url):
-                pass
+        await eventually(lambda: self._call("DELETE", url), what=f"{url} is deleted", seconds=ANSWERS_WITHIN)
         return switched_on
 
     async def _call(self, method: str, url: str, body: dict[str, object] | None = None) -> bool:
         try:
             (await self._http.request(method, url, json=body)).raise_for_status()
         except httpx.TransportError:
-            await asyncio.sleep(POLL_SECONDS)
             return False
         return True
 
-    async def _publish_poison(self, action: Action) -> bool:
+    async def _publish_poison(self, action: ScheduledFault) -> bool:
         """Publish a message with the attributes of an event and none of its data."""
         event_id, now = uuid7(), datetime.now(UTC)
         about = attributes(
-            id=event_id, source="chaos", type=action.target, version=1, subject="nobody", time=now, traceparent=""
+            id=event_id, source="chaos", type=action.target, version=1, subject="poison", time=now, traceparent=""
         )
         self.poison.add(str(event_id))
         bus = PubSub(PROJECT_ID, timeout=2.0)
         try:
-            async with asyncio.timeout(ANSWERS_WITHIN):
-                while not await _publish(bus, action.target, Outgoing(b"{}", {**about, "ce-sequence": "0"})):
-                    pass
+            message = Outgoing(b"{}", {**about, "ce-sequence": "0"})
+            published = partial(_publish, bus, action.target, message)
+            await eventually(published, what="the poison is published", seconds=ANSWERS_WITHIN)
         finally:
             await bus.close()
         return True
@@ -203,7 +205,6 @@ async def _publish(bus: PubSub, topic: str, message: Outgoing) -> bool:
     try:
         await bus.publish(topic, [message])
     except BusUnavailable:
-        await asyncio.sleep(POLL_SECONDS)
         return False
     return True
 

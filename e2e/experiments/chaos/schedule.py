@@ -26,7 +26,7 @@ FaultKind = Literal["kill", "freeze", "database", "cut", "bus", "sms", "poison"]
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class ScheduledFault:
     """A fault that starts `at` seconds after the beginning of the run and lasts `seconds`. `options` depend on the kind."""
 
     at: float
@@ -75,7 +75,7 @@ TIMES: dict[FaultKind, tuple[tuple[float, float], tuple[float, float]]] = {
 SHORTER_FREEZES = {"notification-dispatcher": (1.0, LEASE + 1.0), "sms-sandbox": (0.3, 1.5)}
 
 
-def schedule(seed: int, seconds: float, processes: Sequence[str]) -> list[Action]:
+def schedule(seed: int, seconds: float, processes: Sequence[str]) -> list[ScheduledFault]:
     """In the order of their start; all end within `seconds`."""
     decks: dict[FaultKind, Sequence[str]] = {
         "kill": processes,
@@ -90,7 +90,7 @@ def schedule(seed: int, seconds: float, processes: Sequence[str]) -> list[Action
     return sorted(actions, key=lambda action: (action.at, action.kind))
 
 
-def _faults(kind: FaultKind, deck: Sequence[str], seed: int, until: float) -> Iterator[Action]:
+def _faults(kind: FaultKind, deck: Sequence[str], seed: int, until: float) -> Iterator[ScheduledFault]:
     draw = random.Random(f"{seed}/{kind}")
     pauses, durations = TIMES[kind]
     now = 0.0
@@ -100,7 +100,7 @@ def _faults(kind: FaultKind, deck: Sequence[str], seed: int, until: float) -> It
         now = begin + draw.uniform(*(shorter or durations))
         if now > until:
             return
-        yield Action(round(begin, 2), kind, target, round(now - begin, 2), _options(kind, target, draw))
+        yield ScheduledFault(round(begin, 2), kind, target, round(now - begin, 2), _options(kind, target, draw))
 
 
 def _dealt(deck: Sequence[str], draw: random.Random) -> Iterator[str]:

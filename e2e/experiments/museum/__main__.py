@@ -9,7 +9,6 @@ Exit code 21 unless every mistake was caught.
 
 import asyncio
 import inspect
-import json
 import os
 import sys
 import tempfile
@@ -24,7 +23,6 @@ from uuid import uuid4
 
 import click
 from rich.console import Console
-from rich.table import Table
 from sqlalchemy import text
 
 from contracts.events import LabourCompleted, SubscriberAdded
@@ -34,7 +32,7 @@ from e2e.support.bus import apply_topology
 from e2e.support.databases import fresh_databases, migrated_server
 from e2e.support.sample_events import TOPICS
 from fern.errors import FernError
-from fern.output import Progress, make_console
+from fern.output import Progress, json_option, make_console, print_json, print_table
 from fern.runtime.postgres import TemporaryServer
 from fern.settings import PROJECT_ROOT
 from messaging.database import create_engine
@@ -74,6 +72,10 @@ class ExhibitResult:
         if self.with_ours:
             return "our own part failed: " + "; ".join(self.with_ours)
         return "; ".join(self.with_mistake) or "nothing was reported"
+
+    def row(self) -> tuple[str, ...]:
+        promise = f"{self.exhibit.breaks}: {PROMISES[self.exhibit.breaks]}"
+        return self.exhibit.title, promise, self.how, "[green]caught[/]" if self.caught else "[red]not caught[/]"
 
     def to_json(self) -> dict[str, object]:
         exhibit = {name: getattr(self.exhibit, name) for name in ("name", "title", "breaks")}
@@ -124,15 +126,6 @@ async def examine_all(
     return results
 
 
-def table(results: Sequence[ExhibitResult]) -> Table:
-    shown = Table("mistake", "the promise it breaks", "what the check reported", "", box=None, pad_edge=False)
-    for result in results:
-        verdict = "[green]caught[/]" if result.caught else "[red]not caught[/]"
-        promise = f"{result.exhibit.breaks}: {PROMISES[result.exhibit.breaks]}"
-        shown.add_row(result.exhibit.title, promise, result.how, verdict)
-    return shown
-
-
 def page() -> str:
     """docs/museum.md, written from the docstrings and the code of the exhibits."""
     parts = [_OPENING.strip()]
@@ -174,21 +167,21 @@ def chosen(name: str | None) -> list[Exhibit]:
 def conclude(results: Sequence[ExhibitResult], as_json: bool) -> None:
     caught = sum(result.caught for result in results)
     if as_json:
-        report = {"caught": caught, "of": len(results), "exhibits": [result.to_json() for result in results]}
-        click.echo(json.dumps(report, indent=2))
+        print_json({"caught": caught, "of": len(results), "exhibits": [result.to_json() for result in results]})
     else:
-        console = make_console()
-        console.print()
-        console.print(table(results))
+        click.echo()
+        print_table(
+            "mistake | the promise it breaks | what the check reported | ", (result.row() for result in results)
+        )
         colour = "green" if caught == len(results) else "red"
-        console.print(f"\n[{colour}]{caught} of {len(results)} mistakes caught[/]")
+        make_console().print(f"\n[{colour}]{caught} of {len(results)} mistakes caught[/]")
     if caught < len(results):
         sys.exit(NOT_ALL_CAUGHT)
 
 
 @click.command("museum")
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.option("--write-page", is_flag=True, help="Write docs/museum.md, and run nothing.")
 def main(name: str | None, as_json: bool, write_page: bool) -> None:
     """Reintroduce historical mistakes, all or only NAME, and show that each is caught."""

@@ -19,7 +19,7 @@ from messaging import claims
 from messaging.bus import Message, Publisher
 from messaging.claims import lock_key
 from messaging.consumer import AFTER_EFFECT, Consumer, React, Received, Verdict
-from messaging.relay import Pass, Relay, Row
+from messaging.relay import AFTER_READ, Pass, Relay, Row
 from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork
 from notification.application.batch_reaction import react_to_batch
@@ -233,6 +233,7 @@ async def read(connection: AsyncConnection, condition: str) -> list[Row]:
 
 
 async def publish(bus: Publisher, rows: Sequence[Row]) -> None:
+    await AFTER_READ()
     for row in rows:
         await bus.publish(row.topic, [row.outgoing()])
 

@@ -1,19 +1,20 @@
 """The scenarios. Each runs one part under test, ours or a mistake, among parts that are all ours, and returns the violations.
 
-Nothing depends on timing: a slow process is held at a fault point or before its call to the bus, a crash happens at such a place,
-and a scenario ends when the bus has nothing left to deliver.
+Nothing depends on timing: a slow process is held at a fault point, a crash happens at one, and a scenario ends when the bus has
+nothing left to deliver.
 """
 
 import asyncio
 import os
 import sys
 import tempfile
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import msgspec
@@ -23,10 +24,10 @@ from uuid_utils.compat import uuid7
 import sms_sandbox
 from contracts.events import Event, LabourCompleted, SubscriberAdded
 from contracts.registry import decode
-from e2e.experiments.museum.testbed import Hold, InterceptedBus, MakeConsumer, Testbed, armed, crash
+from e2e.experiments.museum.testbed import Hold, MakeConsumer, Testbed, armed
 from e2e.support.crash import SimulatedCrash, crash_at
 from fern.settings import PROJECT_ROOT
-from messaging import consumer, relay, unit_of_work
+from messaging import claims, consumer, relay, unit_of_work
 from messaging.bus import Message
 from messaging.consumer import Consumer, React, Verdict, decoder
 from messaging.errors import RetentionTooShort
@@ -50,8 +51,8 @@ async def a_relay_dies_on_its_way_to_the_bus(bed: Testbed, part: type[Relay]) ->
     """A relay crashes just before it publishes events 1 and 2. The next relay continues."""
     await bed.emit(1, 2)
 
-    with suppress(SimulatedCrash):
-        await part(bed.labour, InterceptedBus(bed.bus, crash)).run_once()
+    with crash_at(relay.AFTER_READ):
+        await part(bed.labour, bed.bus).run_once()
     await bed.publish_all(by=part(bed.labour, bed.bus))
 
     return await bed.check_bus(1, 2)
@@ -80,12 +81,13 @@ async def a_slow_relay_and_a_quick_one(bed: Testbed, part: type[Relay]) -> list[
     """One relay has read event 1 of a labour, and its call to the bus is slow. Another relay makes a pass meanwhile."""
     await bed.emit(1, 2)
     slow = Hold()
-    first = asyncio.create_task(part(bed.labour, InterceptedBus(bed.bus, slow), batch_size=1).run_once())
-    await slow.reached.wait()
+    with armed(relay.AFTER_READ, slow):
+        first = asyncio.create_task(part(bed.labour, bed.bus, batch_size=1).run_once())
+        await slow.reached.wait()
 
-    await part(bed.labour, bed.bus, batch_size=1).run_once()
-    slow.released.set()
-    await first
+        await part(bed.labour, bed.bus, batch_size=1).run_once()
+        slow.released.set()
+        await first
     await bed.publish_all(by=part(bed.labour, bed.bus))
 
     return await bed.check_bus(1, 2)
@@ -160,56 +162,46 @@ async def an_event_is_replayed_in_time(bed: Testbed, part: type[Retention]) -> l
 
 
 async def two_processes_want_the_same_event(bed: Testbed, part: LockKey) -> list[str]:
-    """Two real processes with different hash seeds. One has claimed event 1 and is frozen until its lease runs out. The other
-    one gets event 1 again and, in the same batch, event 2 of another labour.
+    """Two processes, each with its own hash seed. One has claimed event 1 and is held until its lease runs out. The other one
+    gets event 1 again and, in the same batch, event 2 of another labour.
     """
     await bed.emit(1, labour="ada")
     await bed.publish_all()
     [message] = await bed.pull(1)
-    frozen, well = [await _start(bed, part, name, hash_seed) for name, hash_seed in (("frozen", "1"), ("well", "2"))]
-    try:
-        assert await _ask(frozen, [message]) == b"frozen\n"
-        await bed.emit(2, labour="bea")
-        await bed.publish_all()
-        await bed.end_lease(message)
-        batch = await bed.pull(2)
+    hold = Hold()
+    with patch.object(claims, "lock_key", part), armed(consumer.AFTER_CLAIM, hold):
+        holder = asyncio.create_task(bed.consumer().handle([message]))
+        await hold.reached.wait()
+    await bed.emit(2, labour="bea")
+    await bed.publish_all()
+    await bed.end_lease(message)
+    batch = await bed.pull(2)
 
-        answer = asyncio.create_task(_ask(well, batch))
-        held_up = await _is_held_up(bed, "well", until=answer)
-        frozen.kill()
-        verdicts = [Verdict(word) for word in (await answer).decode().split()]
-    finally:
-        for process in (frozen, well):
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    await bed.settle(batch, verdicts)
+    other = asyncio.create_task(_handle_in_another_process(bed, part, batch))
+    held_up = await _is_held_up(bed, "other", until=other)
+    holder.cancel()
+    await asyncio.wait([holder])
+    await bed.settle(batch, await other)
     await bed.deliver_all(to=bed.consumer())
 
     waited = "held-up: event 2 waited for a consumer that was busy with event 1"
     return [waited] * held_up + await bed.check_effects(1, 2)
 
 
-async def _start(bed: Testbed, lock_key: LockKey, name: str, hash_seed: str) -> Process:
-    return await asyncio.create_subprocess_exec(
+async def _handle_in_another_process(bed: Testbed, lock_key: LockKey, batch: list[Message]) -> list[Verdict]:
+    process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", "from e2e.experiments.museum.testbed import run_consumer; run_consumer()"),
-        *(bed.notification_url, f"{lock_key.__module__}:{lock_key.__name__}", name),
+        *(bed.notification_url, f"{lock_key.__module__}:{lock_key.__name__}", "other"),
         cwd=PROJECT_ROOT,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        env={**os.environ, "PYTHONHASHSEED": "random"},
         stdin=PIPE,
         stdout=PIPE,
     )
+    printed, _ = await process.communicate(msgspec.json.encode(batch) + b"\n")
+    return [Verdict(word) for word in printed.decode().split()]
 
 
-async def _ask(process: Process, batch: list[Message]) -> bytes:
-    """Send the process a batch; returns the line that it prints."""
-    assert process.stdin
-    assert process.stdout
-    process.stdin.write(msgspec.json.encode(batch) + b"\n")
-    return await process.stdout.readline()
-
-
-async def _is_held_up(bed: Testbed, name: str, *, until: asyncio.Task[bytes]) -> bool:
+async def _is_held_up(bed: Testbed, name: str, *, until: asyncio.Task[list[Verdict]]) -> bool:
     """Whether this process waits for a lock of the database before it answers."""
     waits = text("""
         SELECT 1 FROM pg_stat_activity

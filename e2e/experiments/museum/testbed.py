@@ -20,8 +20,8 @@ from e2e.support import sample_events
 from e2e.support.crash import SimulatedCrash
 from e2e.support.sample_events import Happened
 from messaging import claims
-from messaging.bus import Message, Outgoing, Publisher
-from messaging.consumer import AFTER_CLAIM, Consumer, Received, Verdict
+from messaging.bus import Message
+from messaging.consumer import Consumer, Received, Verdict
 from messaging.database import create_engine
 from messaging.envelope import Envelope
 from messaging.faults import FaultPoint
@@ -176,40 +176,16 @@ def armed(point: FaultPoint, action: Callable[[], Any]) -> Iterator[None]:
         point.disarm()
 
 
-async def crash() -> None:
-    raise SimulatedCrash
-
-
-class InterceptedBus:
-    """The bus, with an action before each publish."""
-
-    def __init__(self, bus: Publisher, before: Callable[[], Any]) -> None:
-        self._bus, self._before = bus, before
-
-    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> Sequence[str]:
-        await self._before()
-        return await self._bus.publish(topic, messages)
-
-
 def run_consumer() -> None:
-    """The program of a consumer process: reads a batch from stdin, handles it, and prints the verdicts. The process with the name
-    "frozen" stops as soon as it has its claim.
-    """
+    """The program of a consumer process: reads a batch from stdin, handles it, and prints the verdicts."""
     url, lock_key, name = sys.argv[1:]
     module, _, function = lock_key.partition(":")
     configure(name, "CRITICAL")  # stdout is reserved for the verdicts
-
-    async def freeze() -> None:
-        sys.stdout.write("frozen\n")
-        sys.stdout.flush()
-        await asyncio.Event().wait()
 
     async def consume() -> None:
         consumer = make_consumer(Consumer, create_engine(url, process=name), PubSub("nowhere"))
         verdicts = await consumer.handle(msgspec.json.decode(sys.stdin.readline(), type=list[Message]))
         sys.stdout.write(" ".join(verdict.value for verdict in verdicts) + "\n")
 
-    if name == "frozen":
-        AFTER_CLAIM.arm(freeze)
     with patch.object(claims, "lock_key", getattr(import_module(module), function)):
         asyncio.run(consume())

@@ -4,7 +4,6 @@ Exit code 1 if our design lost, duplicated or invented a text, or if `--check` f
 invalid options.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,11 +15,11 @@ import click
 from e2e.experiments.quest.designs import DESIGNS
 from e2e.experiments.quest.environment import MOST_LABOURS
 from e2e.experiments.quest.faults import FAULTS, RATE
-from e2e.experiments.quest.report import QuestReport, schedule, section, shown, svg
+from e2e.experiments.quest.report import QuestReport, schedule, section, show, svg
 from e2e.experiments.quest.runner import compare
 from e2e.experiments.quest.sms import main as sms
 from fern.errors import FernError
-from fern.output import make_console
+from fern.output import json_option, print_json
 from fern.settings import PROJECT_ROOT
 from servicekit.logs import configure
 
@@ -69,7 +68,7 @@ def read_rates(wanted: Sequence[str]) -> dict[str, float]:
     "--docs/--no-docs", default=None, help="Write docs/quest.md and its chart [default: only with default options]."
 )
 @click.option("--check", is_flag=True, help="Write nothing; exit code 1 if the documentation has other numbers.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def quest(
     context: click.Context,
@@ -91,9 +90,9 @@ def quest(
     configure("quest", "CRITICAL")
     report = QuestReport.of(seed, rates, labours, compare(schedule(seed, labours, rates), DESIGNS))
     if as_json:
-        click.echo(json.dumps(report.to_json(), indent=2))
+        print_json(report.to_json())
     else:
-        make_console().print(shown(report))
+        show(report)
     if report.broken:
         click.echo(f"our design broke its promise: {', '.join(report.broken)}", err=True)
         sys.exit(1)
@@ -109,7 +108,7 @@ def quest(
 def list_faults(as_json: bool) -> None:
     listed = [{"name": name, "rate": RATE, "meaning": meaning} for name, meaning in FAULTS.items()]
     if as_json:
-        click.echo(json.dumps(listed, indent=2))
+        print_json(listed)
     else:
         click.echo("\n".join("{name:<21} {rate}  {meaning}".format(**one) for one in listed))
 

@@ -43,7 +43,9 @@ CALLBACK = "http://127.0.0.1:9/"  # nothing listens there: without callbacks, ou
 
 _PHONES = text("SELECT phone FROM roster_member WHERE labour_id = :labour_id")
 
-Process = Callable[[asyncio.Event], Awaitable[None]]  # runs until the event is set; after a crash it is started again
+BackgroundProcess = Callable[
+    [asyncio.Event], Awaitable[None]
+]  # runs until the event is set; after a crash it is started again
 
 
 class NotAccepted(Exception):
@@ -125,7 +127,7 @@ class DualWrite:
         await self.parts.send_texts(message)
         return Verdict.ACK
 
-    def processes(self) -> Sequence[Process]:
+    def processes(self) -> Sequence[BackgroundProcess]:
         return ()
 
 
@@ -159,7 +161,7 @@ class NaiveConsumer(DualWrite):
         async with self.parts.labour_work() as uow:
             await complete_labour(CommandContext(uow, mother_id(labour_id)), labour_id)
 
-    def processes(self) -> Sequence[Process]:
+    def processes(self) -> Sequence[BackgroundProcess]:
         # One event at a time, so that a crash of the relay hits only the labour that it was drawn for.
         return (Relay(self.parts.labour, self.parts.bus, batch_size=1, poll_interval=0.05).run,)
 
@@ -235,7 +237,7 @@ class Ours(NaiveConsumer):
     async def handle(self, message: Message) -> Verdict:
         return (await self.consumer.handle([message]))[0]
 
-    def processes(self) -> Sequence[Process]:
+    def processes(self) -> Sequence[BackgroundProcess]:
         return (*super().processes(), self.dispatcher.run, self.reconciler.run)
 
 

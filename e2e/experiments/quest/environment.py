@@ -56,10 +56,10 @@ _UNPUBLISHED = text("SELECT CAST(ordering_key AS uuid) FROM outbox WHERE publish
 _UNSETTLED = text("SELECT labour_id FROM notification WHERE state IN ('PENDING', 'SENDING', 'IN_DOUBT')")
 _COMPLETE = text("SELECT id FROM labour WHERE phase = 'complete'")
 
-Faults = frozenset[str]  # that will strike one labour
+FaultNames = frozenset[str]  # that will strike one labour
 
 
-class Outcome(StrEnum):
+class LabourOutcome(StrEnum):
     """Of a labour: was it completed, and how many texts did its person get?"""
 
     ONCE = "once"
@@ -69,7 +69,7 @@ class Outcome(StrEnum):
     NONE = "none"  # not completed, and no text
 
     @classmethod
-    def of(cls, completed: bool, texts: int) -> "Outcome":
+    def of(cls, completed: bool, texts: int) -> "LabourOutcome":
         if not completed:
             return cls.PHANTOM if texts else cls.NONE
         return (cls.LOST, cls.ONCE)[texts] if texts < 2 else cls.DUPLICATED
@@ -84,7 +84,7 @@ class Environment:
     sms: sms_sandbox.Address
 
     async def unfinished(self, clients: dict[UUID, asyncio.Task[None]]) -> Collection[UUID | str]:
-        """Looks along the path of an event: what has left a place before the look at it is found at a later one."""
+        """Looks along the path of an event: what has left a place before the style at it is found at a later one."""
         unanswered = {labour_id for labour_id, task in clients.items() if not task.done()}
         unpublished = await ids(self.parts.labour, _UNPUBLISHED)
         unacked = {labour_of(name) for name, one in self.bus.broker.catalog.subscriptions.items() if one.unacked}
@@ -92,10 +92,10 @@ class Environment:
         not_created = {text.recipient for text in self.sms.sandbox.store.due(time.time() + NEVER / 2, 1)}
         return {*unanswered, *unpublished, *unacked, *unsettled, *self.schedule.frozen, *not_created}
 
-    async def outcomes(self) -> list[Outcome]:
+    async def outcomes(self) -> list[LabourOutcome]:
         completed = await ids(self.parts.labour, _COMPLETE)
         texts = Counter(one.recipient for one in self.sms.sandbox.store.newest(None, 100_000))
-        return [Outcome.of(case.labour_id in completed, texts[case.phone]) for case in self.cases]
+        return [LabourOutcome.of(case.labour_id in completed, texts[case.phone]) for case in self.cases]
 
 
 async def ids(engine: AsyncEngine, query: TextClause) -> set[UUID]:
@@ -104,7 +104,9 @@ async def ids(engine: AsyncEngine, query: TextClause) -> set[UUID]:
 
 
 @asynccontextmanager
-async def new_environment(urls: dict[str, str], faults: Sequence[Faults], timeout: float) -> AsyncIterator[Environment]:
+async def new_environment(
+    urls: dict[str, str], faults: Sequence[FaultNames], timeout: float
+) -> AsyncIterator[Environment]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fern-quest-")))
         provider = await stack.enter_async_context(sms_sandbox.running(folder / "sms", pace=NEVER))
@@ -132,7 +134,7 @@ async def new_environment(urls: dict[str, str], faults: Sequence[Faults], timeou
 
 
 async def plan_labours(
-    labour_engine: AsyncEngine, notification_engine: AsyncEngine, faults: Sequence[Faults]
+    labour_engine: AsyncEngine, notification_engine: AsyncEngine, faults: Sequence[FaultNames]
 ) -> list[Case]:
     """Create the labours in one database and their people in the other, before any fault is active."""
     now, labours, members = datetime.now(UTC), list[Labour](), list[dict[str, object]]()

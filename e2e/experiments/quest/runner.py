@@ -5,25 +5,25 @@ more; then counts the texts on the phones.
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from e2e.experiments.quest.designs import Design, NotAccepted, Process
-from e2e.experiments.quest.environment import AT_ONCE, Environment, Faults, Outcome, new_environment, subscription
-from e2e.experiments.quest.faults import (
-    Case,
-    RolledBack,
-    requested,
+from e2e.experiments.quest.designs import BackgroundProcess, Design, NotAccepted
+from e2e.experiments.quest.environment import (
+    AT_ONCE,
+    Environment,
+    FaultNames,
+    LabourOutcome,
+    new_environment,
+    subscription,
 )
+from e2e.experiments.quest.faults import Case, RolledBack, requested
 from e2e.support.crash import SimulatedCrash
 from e2e.support.databases import fresh_databases, migrated_server
 from fern.errors import FernError
+from fern.output import counting
 from fern.runtime.postgres import TemporaryServer
 from labour.domain.errors import LabourAlreadyCompleted
 from messaging.bus import Message
@@ -36,40 +36,22 @@ ACK_DEADLINE = 1  # seconds after which an unacknowledged message is delivered a
 DONE_WITHIN = 300.0  # seconds
 
 
-def compare(faults: Sequence[Faults], designs: Sequence[type[Design]]) -> dict[str, list[Outcome]]:
-    """Run the designs on a temporary PostgreSQL, with progress on stderr. The result is that of `run_designs`."""
+def compare(faults: Sequence[FaultNames], designs: Sequence[type[Design]]) -> dict[str, list[LabourOutcome]]:
+    """Run the designs on a temporary PostgreSQL, with a progress bar. The result is that of `run_designs`."""
     with (
-        progress_bars(designs, len(faults)) as progress,
+        counting("labours", len(faults) * len(designs)) as advance,
         tempfile.TemporaryDirectory(prefix="fern-quest-") as directory,
         migrated_server(Path(directory)) as server,
     ):
-        return asyncio.run(run_designs(server, faults, designs, progress))
-
-
-@contextmanager
-def progress_bars(designs: Sequence[type[Design]], total: int) -> Iterator[Callable[[str, int], None]]:
-    """A bar for each design; if there is no terminal, a line when the design has finished."""
-    console, began = Console(stderr=True, highlight=False), time.monotonic()
-    columns = (TextColumn("{task.description:<22}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
-        tasks = {design.name: bars.add_task(design.name, total=total, start=False) for design in designs}
-
-        def progress(name: str, settled: int) -> None:
-            if not bars.tasks[tasks[name]].started:
-                bars.start_task(tasks[name])
-            bars.update(tasks[name], completed=settled)
-            if settled == total and not console.is_terminal:
-                console.print(f"[green]✓[/] {name:<22} [dim]{time.monotonic() - began:5.1f} s[/]")
-
-        yield progress
+        return asyncio.run(run_designs(server, faults, designs, advance))
 
 
 async def run_designs(
     server: TemporaryServer,
-    faults: Sequence[Faults],
+    faults: Sequence[FaultNames],
     designs: Sequence[type[Design]],
-    progress: Callable[[str, int], None] = lambda name, settled: None,
-) -> dict[str, list[Outcome]]:
+    advance: Callable[[int], None] = lambda count: None,
+) -> dict[str, list[LabourOutcome]]:
     """For each design, by name, the outcome of each labour, in the order of `faults`.
 
     The server must have the services' migrated databases, to be copied.
@@ -79,10 +61,10 @@ async def run_designs(
     for _ in range(min(ENVIRONMENTS, len(designs))):
         databases.put_nowait(await fresh_databases(server))
 
-    async def run(design: type[Design]) -> list[Outcome]:
+    async def run(design: type[Design]) -> list[LabourOutcome]:
         urls = await databases.get()
         async with new_environment(urls, faults, design.timeout) as environment:
-            await run_design(design(environment.parts), environment, partial(progress, design.name))
+            await run_design(design(environment.parts), environment, advance)
             outcomes = await environment.outcomes()
         databases.put_nowait(urls)
         return outcomes
@@ -102,24 +84,25 @@ def _ignore_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
         loop.default_exception_handler(context)
 
 
-async def run_design(design: Design, environment: Environment, progress: Callable[[int], None]) -> None:
+async def run_design(design: Design, environment: Environment, advance: Callable[[int], None]) -> None:
     """From the first request until nothing is being processed any more."""
     stop, turns = asyncio.Event(), asyncio.Semaphore(AT_ONCE)
-    cases = environment.cases
+    cases, finished = environment.cases, 0
     clients = {case.labour_id: asyncio.create_task(client(design, environment, case, turns)) for case in cases}
     consumers = [asyncio.create_task(consume(design, subscription(case.labour_id), turns)) for case in cases]
     processes = [asyncio.create_task(keep_running(process, stop)) for process in design.processes()]
     deadline = time.monotonic() + DONE_WITHIN
     try:
         while unfinished := await environment.unfinished(clients):
-            progress(max(0, len(cases) - len(unfinished)))
+            advance(len(cases) - len(unfinished) - finished)
+            finished = len(cases) - len(unfinished)
             if time.monotonic() > deadline:
                 raise FernError(f"{design.name}: {len(unfinished)} labours are unfinished after {DONE_WITHIN:g} s.")
             for task in (*clients.values(), *consumers, *processes):
                 if task.done():
                     task.result()  # raises what is a bug of this experiment
             await asyncio.sleep(0.2)
-        progress(len(cases))
+        advance(len(cases) - finished)
     finally:
         stop.set()
         for task in (*clients.values(), *consumers):
@@ -171,7 +154,7 @@ async def consume(design: Design, name: str, turns: asyncio.Semaphore) -> None:
             await asyncio.gather(*map(deliver, messages))
 
 
-async def keep_running(process: Process, stop: asyncio.Event) -> None:
+async def keep_running(process: BackgroundProcess, stop: asyncio.Event) -> None:
     while not stop.is_set():
         with suppress(SimulatedCrash):
             await process(stop)

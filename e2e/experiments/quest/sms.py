@@ -4,21 +4,19 @@ The designs are those of `fern quest`, and every message is delivered twice. Wha
 code 1 if our design lost a text, or duplicated one under a fault that it claims to survive.
 """
 
-import json
 import random
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from e2e.experiments.quest.designs import QUARANTINE, Design, Ours, RecordBeforeSend, SendInTheClaim
-from e2e.experiments.quest.environment import Faults, Outcome
+from e2e.experiments.quest.environment import FaultNames, LabourOutcome
 from e2e.experiments.quest.faults import HIDDEN
 from e2e.experiments.quest.runner import compare
-from fern.output import make_console
+from fern.output import json_option, make_console, print_json
 from servicekit.logs import configure
 from sms_sandbox.faults import KINDS
 
@@ -34,14 +32,14 @@ PROVIDER_FAULTS = {name: kind for kind in KINDS for name in HIDDEN.get(kind, (ki
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class SmsScenario:
     """`remains`: our design does not claim to survive these faults, and docs/guarantees.md says so."""
 
     title: str
     faults: tuple[str, ...] = ()
     remains: bool = False
 
-    def hits(self, seed: int, person: int) -> Faults:
+    def hits(self, seed: int, person: int) -> FaultNames:
         """The faults that hit this person. A fault of the provider hits the same phones as in a sandbox with this seed."""
         phone, hits = f"+120255501{person:02}", {"duplicate"}
         for fault in self.faults:
@@ -49,23 +47,23 @@ class Scenario:
             key = f"{seed}/{kind}/{phone}/1" if kind else f"{seed}/{self.title}/{phone}"
             if random.Random(key).random() < RATE:
                 hits.add(fault)
-        return Faults(hits)
+        return FaultNames(hits)
 
 
 SCENARIOS = (
-    Scenario("nothing goes wrong"),
-    Scenario("crash after the record, before the call", ("crash-before-call",)),
-    Scenario("request lost", ("request-lost",)),
-    Scenario("reply lost", ("reply-lost",)),
-    Scenario("created, but answered 500", ("created-500",)),
-    Scenario("crash after the reply", ("crash-after-call",)),
-    Scenario("crash before the last commit", ("crash-before-record",)),
-    Scenario("created late, within the quarantine", ("created-late",)),
-    Scenario("reply lost and list late, within the quarantine", ("listed-late", "reply-lost")),
-    Scenario("sender paused beyond lease and quarantine", ("freeze-before-check",)),
-    Scenario("created late, after the quarantine", ("created-too-late",), remains=True),
-    Scenario("reply lost and list late, after the quarantine", ("listed-too-late", "reply-lost"), remains=True),
-    Scenario("sender paused after its look at the clock", ("freeze-after-check",), remains=True),
+    SmsScenario("nothing goes wrong"),
+    SmsScenario("crash after the record, before the call", ("crash-before-call",)),
+    SmsScenario("request lost", ("request-lost",)),
+    SmsScenario("reply lost", ("reply-lost",)),
+    SmsScenario("created, but answered 500", ("created-500",)),
+    SmsScenario("crash after the reply", ("crash-after-call",)),
+    SmsScenario("crash before the last commit", ("crash-before-record",)),
+    SmsScenario("created late, within the quarantine", ("created-late",)),
+    SmsScenario("reply lost and list late, within the quarantine", ("listed-late", "reply-lost")),
+    SmsScenario("sender paused beyond lease and quarantine", ("freeze-before-check",)),
+    SmsScenario("created late, after the quarantine", ("created-too-late",), remains=True),
+    SmsScenario("reply lost and list late, after the quarantine", ("listed-too-late", "reply-lost"), remains=True),
+    SmsScenario("sender paused after its style at the clock", ("freeze-after-check",), remains=True),
 )
 
 
@@ -76,8 +74,8 @@ class Count:
     once: int
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> "Count":
-        return cls(*map(outcomes.count, (Outcome.LOST, Outcome.DUPLICATED, Outcome.ONCE)))
+    def of(cls, outcomes: Sequence[LabourOutcome]) -> "Count":
+        return cls(*map(outcomes.count, (LabourOutcome.LOST, LabourOutcome.DUPLICATED, LabourOutcome.ONCE)))
 
     def __add__(self, other: "Count") -> "Count":
         return Count(self.lost + other.lost, self.duplicated + other.duplicated, self.once + other.once)
@@ -90,11 +88,11 @@ class ScenarioCounts:
     counts: dict[str, Count]
 
 
-def all_hits(messages: int, seed: int) -> list[Faults]:
+def all_hits(messages: int, seed: int) -> list[FaultNames]:
     return [scenario.hits(seed, person) for scenario in SCENARIOS for person in range(messages)]
 
 
-def count(outcomes: Mapping[str, Sequence[Outcome]], messages: int) -> list[ScenarioCounts]:
+def count(outcomes: Mapping[str, Sequence[LabourOutcome]], messages: int) -> list[ScenarioCounts]:
     """`outcomes` are those of `all_hits`, by the name of the design."""
     results = []
     for number, scenario in enumerate(SCENARIOS):
@@ -136,19 +134,18 @@ def broken(results: Sequence[ScenarioCounts]) -> list[str]:
     "--messages", type=click.IntRange(1, MOST_PEOPLE), default=10, show_default=True, help="People for each fault."
 )
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Decides whom each fault hits.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def main(messages: int, seed: int, as_json: bool) -> None:
     """Compare three designs of sending a text under the same faults: who gets it once, twice, or never?"""
     configure("quest", "CRITICAL")
-    Console(stderr=True, highlight=False).print(
-        f"{len(DESIGNS)} designs, {len(SCENARIOS)} faults, {messages} people each; half of them are hit (seed {seed})"
-    )
+    half = f"{messages} people each; about half of them are hit (seed {seed})"
+    click.echo(f"{len(DESIGNS)} designs, {len(SCENARIOS)} faults, {half}", err=True)
     results = count(compare(all_hits(messages, seed), list(DESIGNS.values())), messages)
     wrong = broken(results)
     if as_json:
         sums = {title: asdict(count) for title, count in totals(results).items()}
         report = {"seed": seed, "messages": messages, "results": [asdict(result) for result in results], "totals": sums}
-        click.echo(json.dumps(report | {"broken": wrong}, indent=2))
+        print_json(report | {"broken": wrong})
     else:
         console = make_console()
         console.print()
