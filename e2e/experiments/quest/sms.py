@@ -63,7 +63,7 @@ SCENARIOS = (
     SmsScenario("sender paused beyond lease and quarantine", ("freeze-before-check",)),
     SmsScenario("created late, after the quarantine", ("created-too-late",), remains=True),
     SmsScenario("reply lost and list late, after the quarantine", ("listed-too-late", "reply-lost"), remains=True),
-    SmsScenario("sender paused after its style at the clock", ("freeze-after-check",), remains=True),
+    SmsScenario("sender paused after its look at the clock", ("freeze-after-check",), remains=True),
 )
 
 
