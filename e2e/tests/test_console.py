@@ -1,7 +1,6 @@
 """The console in a real browser: a labour is clicked through, processes and providers fail, and the page shows it."""
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,8 +43,9 @@ def screen(browser: Browser, installation: Installation) -> Iterator[Screen]:
 def test_everyone_is_told_once_and_every_stage_shows_it(screen: Screen) -> None:
     screen.plan("Barbara", "Radia")
 
-    screen.press("Begin", "The labour has begun. 2 on the list, each to be told once.")
-    expect(screen.page.locator(".phone[data-lit]", has_text="Barbara")).to_be_visible()
+    screen.button("Begin").click()
+    expect(screen.page.locator(".phone[data-lit]", has_text="Barbara")).to_be_visible()  # first: it lasts six seconds
+    expect(screen.said.first).to_contain_text("The labour has begun. 2 on the list, each to be told once.")
     expect(screen.phone("Radia").locator(".body")).to_contain_text(["Ada is in labour."])
     screen.press("Begin", "Refused: This labour has begun already.")
     screen.press("Start a contraction", "A contraction starts.")
@@ -231,15 +231,22 @@ UPDATES, A_SECOND = 360, 60
 
 
 def test_the_page_keeps_up_with_sixty_updates_a_second(browser: Browser) -> None:
+    """An update takes the page less than a sixtieth of a second of CPU time, which other work on the machine does not change."""
     with console_with_updates() as (url, put), open_screen(browser, url) as screen:
-        began, last = time.monotonic(), 0
+        devtools = screen.page.context.new_cdp_session(screen.page)
+        devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+        def cpu_seconds() -> float:
+            metrics = devtools.send("Performance.getMetrics")["metrics"]
+            return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
+
+        before, last = cpu_seconds(), 0
         for number in range(1, UPDATES + 1):
             last = put(number)
-            screen.page.wait_for_timeout(max(0.0, began + number / A_SECOND - time.monotonic()) * 1000)
-        behind = last - screen.seq()
-
-        assert behind < last / 2  # of six seconds' worth: a page that was too slow would be ever further behind
+            screen.page.wait_for_timeout(1000 / A_SECOND)
         until(screen.seq, lambda seq: seq == last, what="the page has the last update")
+
+        assert 0 < cpu_seconds() - before < UPDATES / A_SECOND
         expect(screen.tile("Phones").locator(".figure b")).to_have_text(str(UPDATES))
         expect(screen.phone("+13125550199").locator(".body").first).to_have_text(f"text {UPDATES}")
 
