@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from playwright.sync_api import Browser
 
 from e2e.support.background_load import BackgroundLoad
+from e2e.support.console_screen import CHROMIUM, chromium
 from e2e.support.databases import fresh_databases
 from e2e.support.installation import Installation, running_installation
 from e2e.support.world import World, running_world
@@ -27,6 +29,14 @@ def google_world(
     databases = asyncio.run(fresh_databases(postgres))
     with running_world(tmp_path_factory.mktemp("google"), databases, google_bus) as world:
         yield world
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is installed; on Debian: apt install chromium")
+    with chromium() as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ class Environment:
     sms: sms_sandbox.Address
 
     async def unfinished(self, clients: dict[UUID, asyncio.Task[None]]) -> Collection[UUID | str]:
-        """Looks along the path of an event: what has left a place before the look at it is found at a later one."""
+        """Looks along the path of an event: what has left a place before it is looked at is found at a later one."""
         unanswered = {labour_id for labour_id, task in clients.items() if not task.done()}
         unpublished = await ids(self.parts.labour, _UNPUBLISHED)
         unacked = {labour_of(name) for name, one in self.bus.broker.catalog.subscriptions.items() if one.unacked}
