@@ -33,6 +33,8 @@ class FernError(click.ClickException):
         super().__init__(what)
         self.command = _copyable(command) if command else None
         self.details = details
+        if details:
+            self.add_note(details)  # so that a traceback shows them as well
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(click.style("error: ", fg="red", bold=True) + self.message, err=True, file=file)

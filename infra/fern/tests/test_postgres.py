@@ -1,11 +1,13 @@
 import asyncio
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
 import pytest
 
+from e2e.support.waiting import eventually
 from fern.errors import DiskFull, PostgresUnusable
 from fern.runtime.postgres import TemporaryServer, ensure_service_databases, initialise, temporary_server
 from fern.settings import SERVICES
@@ -70,6 +72,19 @@ async def test_committed_rows_survive_a_crash_of_the_server(tmp_path: Path) -> N
         connection = await asyncpg.connect(server.dsn())
         assert await connection.fetchval("SELECT id FROM kept") == 1
         await connection.close()
+
+
+@pytest.mark.system
+async def test_a_server_whose_port_was_taken_while_it_was_down_starts_once_the_port_is_free(tmp_path: Path) -> None:
+    with temporary_server(tmp_path) as server:
+        server.stop()
+        with socket.create_server((server.host, server.port)):
+            starting = asyncio.create_task(asyncio.to_thread(server.start))
+            await eventually(lambda: asyncio.to_thread(lambda: "Address already in use" in server.log()))
+
+        await starting
+
+        await (await asyncpg.connect(server.dsn())).close()
 
 
 async def test_an_unreachable_server_is_named_in_the_error() -> None:

@@ -117,18 +117,33 @@ class TemporaryServer(Address):
         self._command = server_command(data_dir, port, fsync=fsync)
         self._log = data_dir.with_name(data_dir.name + ".log")
         self._process: subprocess.Popen[bytes] | None = None
+        self._has_run = False
 
     def start(self) -> None:
-        """Return once the server takes connections."""
+        """Return once the server takes connections.
+
+        The first start fails at once if the port is in use. Later ones try again for a while, because the port may have been
+        taken while the server was down.
+        """
+        deadline = time.monotonic() + START_TIMEOUT
+        self._spawn()
+        while not self._is_ready():
+            ended = self._process is not None and self._process.poll() is not None
+            if time.monotonic() > deadline or (ended and not self._has_run):
+                self.kill()
+                raise PostgresUnusable("the test server did not start.", details=self.log()[-2000:])
+            time.sleep(0.2 if ended else 0.02)
+            if ended:
+                self._spawn()
+        self._has_run = True
+
+    def _spawn(self) -> None:
         with self._log.open("ab") as log:
             options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **_as(server_account())}
             self._process = subprocess.Popen(self._command, start_new_session=True, **options)
-        deadline = time.monotonic() + START_TIMEOUT
-        while not self._is_ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise PostgresUnusable("the test server did not start.", details=self._log.read_text()[-2000:])
-            time.sleep(0.02)
+
+    def log(self) -> str:
+        return self._log.read_text()
 
     def stop(self) -> None:
         """Disconnect all clients, write all data, and end."""
