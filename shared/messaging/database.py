@@ -1,10 +1,13 @@
 """Connections to a service's own PostgreSQL, and which of its errors are transient."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import asyncpg
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 # SQLSTATEs after which the same statement may succeed: connection failure (08), shutdown or startup (57P), too many connections
 # (53300), deadlock and serialization failure (40), lock timeout (55P03).
@@ -28,6 +31,28 @@ def create_engine(url: str, *, process: str, pool_size: int = 10, connect_timeou
             "server_settings": {"application_name": process, "idle_in_transaction_session_timeout": "60s"},
         },
     )
+
+
+@asynccontextmanager
+async def driver_connection(engine: AsyncEngine) -> AsyncIterator[asyncpg.Connection]:
+    """A connection of the engine's pool, as the driver's own object, for statements that run often.
+
+    In Python a statement on it costs a quarter of what it costs through SQLAlchemy. SQLAlchemy's codecs are set on it: JSON
+    goes in and comes out as text. A connection that broke, or whose transaction was left open, does not return to the pool.
+    """
+    async with lease(engine) as (_, connection):
+        yield connection
+
+
+@asynccontextmanager
+async def lease(engine: AsyncEngine) -> AsyncIterator[tuple[AsyncConnection, asyncpg.Connection]]:
+    async with engine.connect() as pooled:
+        connection: asyncpg.Connection = (await pooled.get_raw_connection()).driver_connection  # type: ignore[assignment]
+        try:
+            yield pooled, connection
+        finally:
+            if connection.is_closed() or connection.is_in_transaction():
+                await pooled.invalidate()
 
 
 async def connect_raw(url: str, *, process: str) -> asyncpg.Connection:

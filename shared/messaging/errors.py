@@ -4,6 +4,7 @@ MessagingError
 ├── BusError
 │   ├── BusUnavailable        no answer, or too late: a transient error, retry
 │   └── PublishRejected       the bus refused this message: an unchanged retry will fail too
+├── Stale                     another transaction has changed the aggregate since it was loaded
 ├── Undecodable               a message that is not a valid event; `reason` is stable, `detail` is a sentence
 └── SettingsError             invalid settings: the process must not start
     └── RetentionTooShort     claims would be deleted while a replay can still publish their events
@@ -23,6 +24,10 @@ class BusUnavailable(BusError):
 
 
 class PublishRejected(BusError):
+    pass
+
+
+class Stale(MessagingError):
     pass
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+import asyncpg
 import msgspec
 from sqlalchemy import (
     BigInteger,
@@ -23,7 +24,6 @@ from sqlalchemy import (
     Text,
     Uuid,
     func,
-    insert,
     literal_column,
     select,
     text,
@@ -118,37 +118,44 @@ def lane_of(ordering_key: str) -> int:
     return hashlib.sha256(ordering_key.encode()).digest()[0] % LANES
 
 
-async def add(session: AsyncSession, source: str, recorded: Sequence[Recorded]) -> None:
+_ADD = """
+    INSERT INTO outbox (
+        event_id, topic, ordering_key, lane, attributes, payload, occurred_at, aggregate_version, request)
+    SELECT *, $9::jsonb FROM unnest(
+        $1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::jsonb[], $6::text[], $7::timestamptz[], $8::integer[])
+"""
+
+
+async def add(connection: asyncpg.Connection, source: str, recorded: Sequence[Recorded]) -> None:
     """Insert events in the order given. The event type names the topic.
 
     Call this after the aggregate's row was written: its row lock makes the next change of the same aggregate wait for our
     commit, so that the positions of one key rise in the order of its changes, across transactions too.
     """
     traceparent, request = trace.current(), trace.current_request()
-    await session.execute(
-        insert(outbox),
-        [
-            {
-                "event_id": item.id,
-                "topic": item.event.type,
-                "ordering_key": item.key,
-                "lane": lane_of(item.key),
-                "attributes": attributes(
-                    id=item.id,
-                    source=source,
-                    type=item.event.type,
-                    version=item.event.version,
-                    subject=item.key,
-                    time=item.occurred_at,
-                    traceparent=traceparent,
-                ),
-                "payload": msgspec.json.encode(item.event).decode(),
-                "occurred_at": item.occurred_at,
-                "aggregate_version": item.aggregate_version,
-                "request": request,
-            }
-            for item in recorded
-        ],
+    context = [
+        attributes(
+            id=item.id,
+            source=source,
+            type=item.event.type,
+            version=item.event.version,
+            subject=item.key,
+            time=item.occurred_at,
+            traceparent=traceparent,
+        )
+        for item in recorded
+    ]
+    await connection.execute(
+        _ADD,
+        [item.id for item in recorded],
+        [item.event.type for item in recorded],
+        [item.key for item in recorded],
+        [lane_of(item.key) for item in recorded],
+        [msgspec.json.encode(one).decode() for one in context],
+        [msgspec.json.encode(item.event).decode() for item in recorded],
+        [item.occurred_at for item in recorded],
+        [item.aggregate_version for item in recorded],
+        None if request is None else msgspec.json.encode(request).decode(),
     )
 
 

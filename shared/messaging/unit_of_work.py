@@ -8,15 +8,18 @@ A clean exit commits and an exception rolls back. There is no public `commit()`:
 it, so code that receives one cannot commit half of it.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+import asyncpg
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from messaging import outbox
 from messaging.aggregate import Aggregate, DomainEvent, Recorded
+from messaging.database import lease
 from messaging.faults import FaultPoint
 
 AFTER_WRITE = FaultPoint(
@@ -25,21 +28,39 @@ AFTER_WRITE = FaultPoint(
 BEFORE_COMMIT = FaultPoint("uow.before_commit", "change and events are written, nothing is committed")
 AFTER_COMMIT = FaultPoint("uow.after_commit_before_wakeup", "committed, the relay is not woken yet")
 
+Save = Callable[[], Awaitable[None]]
+
 
 class UnitOfWork:
-    """`source` names the service in its events. `committed` is called after each commit that wrote events."""
+    """`source` names the service in its events. `committed` is called after each commit that wrote events.
+
+    `connection` is open and in a transaction until the unit of work ends.
+    """
+
+    connection: asyncpg.Connection
 
     def __init__(self, engine: AsyncEngine, *, source: str, committed: Callable[[], None]) -> None:
-        self.session = AsyncSession(engine, expire_on_commit=False, autoflush=False)
-        self._source, self._committed = source, committed
+        self._engine, self._source, self._committed = engine, source, committed
         self._after_commit: list[Callable[[], None]] = []
-        self._seen: list[Aggregate] = []
+        self._seen: list[tuple[Aggregate, Save | None]] = []
         self._emitted: list[Recorded] = []
+        self._open = AsyncExitStack()
+        self._session: AsyncSession | None = None
 
-    def see(self, aggregate: Aggregate) -> None:
-        """Register an aggregate whose events are collected at the end. Repositories call this for all they load or add."""
-        if not any(aggregate is known for known in self._seen):
-            self._seen.append(aggregate)
+    @property
+    def session(self) -> AsyncSession:
+        """For statements that are not on `connection` yet. A savepoint of the same transaction."""
+        if self._session is None:
+            self._session = AsyncSession(self._pooled, expire_on_commit=False, autoflush=False)
+        return self._session
+
+    def see(self, aggregate: Aggregate, save: Save | None = None) -> None:
+        """Register an aggregate whose events are collected at the end. Repositories call this for all they load or add.
+
+        `save` writes what has changed since it last did.
+        """
+        if not any(aggregate is known for known, _ in self._seen):
+            self._seen.append((aggregate, save))
 
     def emit(self, event: DomainEvent, *, key: str, at: datetime) -> None:
         """Add an event of a row that is not an aggregate."""
@@ -50,30 +71,57 @@ class UnitOfWork:
         if action not in self._after_commit:
             self._after_commit.append(action)
 
+    async def flush(self) -> None:
+        """Write the changes of all aggregates seen. Raises `Stale` if one was changed meanwhile."""
+        if self._session is not None:
+            await self._session.flush()
+        for _, save in self._seen:
+            if save is not None:
+                await save()
+
     async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as opening:
+            self._pooled, self.connection = await opening.enter_async_context(lease(self._engine))
+            self._transaction = self.connection.transaction(isolation="read_committed")
+            await self._transaction.start()
+            self._open = opening.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
+        async with self._open:
             if error is None:
-                await self._commit()
-        finally:
-            await self.session.close()  # rolls back what is not committed
+                try:
+                    await self._commit()
+                except BaseException:
+                    await self._rollback()
+                    raise
+            else:
+                await self._rollback()
+        if error is None:
+            await AFTER_COMMIT()
+            for action in self._after_commit:
+                action()
 
     async def _commit(self) -> None:
-        await self.session.flush()
+        await self.flush()
         await AFTER_WRITE()
-        recorded = [event for aggregate in self._seen for event in aggregate.collect()] + self._emitted
+        recorded = [event for aggregate, _ in self._seen for event in aggregate.collect()] + self._emitted
         if recorded:
-            await outbox.add(self.session, self._source, recorded)
+            await outbox.add(self.connection, self._source, recorded)
             self.after_commit(self._committed)
         await BEFORE_COMMIT()
-        await self.session.commit()
-        await AFTER_COMMIT()
-        for action in self._after_commit:
-            action()
+        if self._session is not None:
+            await self._session.commit()
+        await self._transaction.commit()
+
+    async def _rollback(self) -> None:
+        if self._session is not None:
+            with suppress(Exception):
+                await self._session.close()
+        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # a broken connection has rolled back
+            await self._transaction.rollback()
 
 
 UnitsOfWork = Callable[[], UnitOfWork]
