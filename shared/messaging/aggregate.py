@@ -35,7 +35,7 @@ class Recorded:
 class Aggregate:
     """Each recorded event increments `version`, so that the database can refuse the later of two concurrent writers.
 
-    Recorded events are kept beside the mapped fields, because rows loaded by the mapper never pass through `__init__`.
+    Recorded events are kept beside the mapped fields, because a loaded aggregate never passes through `__init__`.
     """
 
     version: int

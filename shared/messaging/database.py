@@ -38,7 +38,7 @@ async def driver_connection(engine: AsyncEngine) -> AsyncIterator[asyncpg.Connec
     """A connection of the engine's pool, as the driver's own object, for statements that run often.
 
     In Python a statement on it costs a quarter of what it costs through SQLAlchemy. SQLAlchemy's codecs are set on it: JSON
-    goes in and comes out as text. A connection that broke, or whose transaction was left open, does not return to the pool.
+    goes in as text and comes out decoded. A connection that broke or whose transaction was left open is not used again.
     """
     async with lease(engine) as (_, connection):
         yield connection

@@ -7,12 +7,12 @@ retried with the same key.
 """
 
 import hashlib
-import json
+import itertools
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncSession
+import asyncpg
+import msgspec
 
 KEEP = timedelta(hours=24)
 
@@ -25,6 +25,10 @@ class KeyReused(Exception):
     """This key belongs to another request."""
 
 
+class KeyTaken(Exception):
+    """Another request has stored its answer under this key after we looked. Roll back and look again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     status: int
@@ -32,25 +36,30 @@ class Answer:
     body: bytes
 
 
-_TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:key)")
+# Lock and look in one statement. Its snapshot is older than the lock: the answer of a request that ended in between is missed
+# here, and found by `_STORE`.
+_LOCK_AND_FIND = """
+    SELECT pg_try_advisory_xact_lock($1) AS locked, fingerprint, status, headers, body
+    FROM (SELECT) AS always
+    LEFT JOIN idempotency_key ON scope = $2 AND key = $3 AND expires_at > clock_timestamp()
+"""
 
-_FIND = text("""
-    SELECT fingerprint, status, headers, body FROM idempotency_key
-    WHERE scope = :scope AND key = :key AND expires_at > clock_timestamp()
-""")
-
-_STORE = text("""
-    INSERT INTO idempotency_key (scope, key, fingerprint, status, headers, body, expires_at)
-    VALUES (:scope, :key, :fingerprint, :status, CAST(:headers AS jsonb), :body, clock_timestamp() + :keep)
+# Replaces an expired answer, and no other.
+_STORE = """
+    INSERT INTO idempotency_key AS stored (scope, key, fingerprint, status, headers, body, expires_at)
+    VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + $7::interval)
     ON CONFLICT (scope, key) DO UPDATE SET fingerprint = excluded.fingerprint, status = excluded.status,
         headers = excluded.headers, body = excluded.body, expires_at = excluded.expires_at
-""")
+    WHERE stored.expires_at <= clock_timestamp()
+"""
 
-# Deletes a few expired keys with every new one, so that the table stays as large as a day's keys without a clean-up job.
-_FORGET_EXPIRED = text("""
+# Deletes ten expired keys for every new one, a hundred at a time, so that the table stays as large as a day's keys without a
+# clean-up job.
+_FORGET_EXPIRED = """
     DELETE FROM idempotency_key WHERE (scope, key) IN (
-        SELECT scope, key FROM idempotency_key WHERE expires_at < clock_timestamp() LIMIT 10 FOR UPDATE SKIP LOCKED)
-""")
+        SELECT scope, key FROM idempotency_key WHERE expires_at < clock_timestamp() LIMIT 100 FOR UPDATE SKIP LOCKED)
+"""
+_stored = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +75,25 @@ class Key:
         return hashlib.sha256(self.request).digest()
 
 
-async def find(session: AsyncSession, key: Key) -> Answer | None:
+async def find(connection: asyncpg.Connection, key: Key) -> Answer | None:
     """The stored answer, or None for a new key. The lock lasts as long as the caller's transaction."""
     lock = hashlib.sha256(f"idempotency:{key.scope}:{key.key}".encode()).digest()[:8]
-    if not (await session.execute(_TRY_LOCK, {"key": int.from_bytes(lock, signed=True)})).scalar_one():
+    row = await connection.fetchrow(_LOCK_AND_FIND, int.from_bytes(lock, signed=True), key.scope, key.key)
+    if row is None or not row["locked"]:
         raise KeyInFlight
-    row = (await session.execute(_FIND, {"scope": key.scope, "key": key.key})).one_or_none()
-    if row is None:
+    if row["fingerprint"] is None:
         return None
-    if row.fingerprint != key.fingerprint:
+    if row["fingerprint"] != key.fingerprint:
         raise KeyReused
-    return Answer(row.status, row.headers, row.body)
+    return Answer(row["status"], row["headers"], row["body"])
 
 
-async def store(session: AsyncSession, key: Key, answer: Answer) -> None:
-    await session.execute(
-        _STORE,
-        {
-            "scope": key.scope,
-            "key": key.key,
-            "fingerprint": key.fingerprint,
-            "status": answer.status,
-            "headers": json.dumps(answer.headers),
-            "body": answer.body,
-            "keep": KEEP,
-        },
+async def store(connection: asyncpg.Connection, key: Key, answer: Answer) -> None:
+    headers = msgspec.json.encode(answer.headers).decode()
+    done = await connection.execute(
+        _STORE, key.scope, key.key, key.fingerprint, answer.status, headers, answer.body, KEEP
     )
-    await session.execute(_FORGET_EXPIRED)  # after our own, and skipping what is locked: two requests cannot deadlock
+    if done != "INSERT 0 1":
+        raise KeyTaken
+    if next(_stored) % 10 == 0:  # after our own, and skipping what is locked: two requests cannot deadlock
+        await connection.execute(_FORGET_EXPIRED)

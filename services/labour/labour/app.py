@@ -35,7 +35,7 @@ def build(settings: Settings) -> Litestar:
     def units_of_work() -> UnitOfWork:
         return UnitOfWork(engine, source="labour", committed=waker.wake)
 
-    changes = Changes(units_of_work)
+    changes = Changes(engine)
     listener = Listener(settings.database_url, relay.CHANNEL, changes.wake, process="labour-api")
 
     async def lifespan(app: Litestar) -> AsyncGenerator[None, None]:
@@ -57,6 +57,7 @@ def build(settings: Settings) -> Litestar:
         routes=[api, operations],
         problems=PROBLEMS,
         dependencies={
+            "engine": Provide(lambda: engine, sync_to_thread=False),
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
             "retention": Provide(lambda: Retention.of(engine, settings), sync_to_thread=False),
             "run": Provide(provide_run_command),

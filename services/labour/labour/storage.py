@@ -1,6 +1,12 @@
-"""Tables, the mapping of the aggregate to them, and its repository."""
+"""Tables, how the aggregate is kept in them, and its repository.
 
+A labour is loaded with all its parts by one statement, and saved by one statement for each table in which something changed.
+"""
+
+from collections.abc import Callable, Iterable
 from enum import StrEnum
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from sqlalchemy import (
@@ -11,14 +17,13 @@ from sqlalchemy import (
     ForeignKey,
     Integer,
     LargeBinary,
-    Select,
+    MetaData,
     SmallInteger,
     Table,
     Text,
     Uuid,
-    select,
 )
-from sqlalchemy.orm import registry, relationship
+from sqlalchemy.dialects import postgresql
 
 from labour.domain.contraction import Contraction, Phase
 from labour.domain.errors import NoSuchLabour, UnfinishedLabour
@@ -26,11 +31,11 @@ from labour.domain.invite import Invite, hash_token
 from labour.domain.labour import Labour
 from labour.domain.subscriber import Channel, Role, Subscriber, SubscriberState
 from labour.domain.update import Update, UpdateKind
+from messaging.errors import Stale
 from messaging.outbox import outbox
 from messaging.unit_of_work import UnitOfWork
 
-mapper = registry()
-metadata = mapper.metadata
+metadata = MetaData()
 outbox.to_metadata(metadata)
 
 
@@ -116,30 +121,77 @@ told_table = Table(
     Column("reason", Text),
 )
 
-# Imperative: the domain does not import SQLAlchemy, so its rules are tested without a database.
-mapper.map_imperatively(Subscriber, subscriber_table)
-mapper.map_imperatively(Contraction, contraction_table)
-mapper.map_imperatively(Invite, invite_table)
-mapper.map_imperatively(Update, update_table)
-mapper.map_imperatively(
-    Labour,
-    labour_table,
-    version_id_col=labour_table.c.version,
-    version_id_generator=False,  # the aggregate counts: a change of its parts alone must refuse a second writer, too
-    properties={
-        "subscribers": relationship(
-            Subscriber, lazy="selectin", cascade="all, delete-orphan", order_by=subscriber_table.c.id
-        ),
-        "contractions": relationship(
-            Contraction, lazy="selectin", cascade="all, delete-orphan", order_by=contraction_table.c.started_at
-        ),
-        "invites": relationship(Invite, lazy="selectin", cascade="all, delete-orphan", order_by=invite_table.c.id),
-    },
+T = TypeVar("T")
+
+
+class _Rows(Generic[T]):
+    """Objects of one class as rows of one table: each attribute is a column of the same name. `owner` is no attribute."""
+
+    def __init__(self, kind: type[T], table: Table, owner: str | None = None) -> None:
+        self._kind = kind
+        self._columns = [column for column in table.columns if column.name != owner]
+        self.names = [column.name for column in self._columns]
+        self.values: Callable[[T], tuple[Any, ...]] = attrgetter(*self.names)
+        self._enums: dict[str, Any] = {
+            one.name: one.type.enum_class for one in self._columns if isinstance(one.type, Enum)
+        }
+        columns = ", ".join(self.names)
+        numbers = ", ".join(f"${number}" for number in range(1, len(self.names) + 1))
+        changes = ", ".join(f"{name} = excluded.{name}" for name in self.names)
+        postgres = postgresql.dialect()  # type: ignore[no-untyped-call]
+        arrays = ", ".join(f"${n}::{one.type.compile(postgres)}[]" for n, one in enumerate(self._columns, start=2))
+        # Columns that are named, not `*`: a process may still run when a migration adds one.
+        self.row = f"ROW({columns})"
+        self.insert = f"INSERT INTO {table.name} ({columns}) VALUES ({numbers})"  # noqa: S608
+        self.save_all = (
+            f"INSERT INTO {table.name} ({owner}, {columns}) SELECT $1::uuid, * FROM unnest({arrays}) "  # noqa: S608
+            f"ON CONFLICT (id) DO UPDATE SET {changes}"
+        )
+        self.delete_all = f"DELETE FROM {table.name} WHERE id = ANY($1::uuid[])"  # noqa: S608
+
+    def build(self, row: Iterable[Any]) -> T:
+        """Without `__init__`, which makes a new object with a new id."""
+        one = self._kind.__new__(self._kind)
+        attributes = dict(zip(self.names, row, strict=False))
+        for name, choices in self._enums.items():
+            attributes[name] = choices(attributes[name])
+        one.__dict__.update(attributes)
+        return one
+
+
+_labours = _Rows(Labour, labour_table)
+_updates = _Rows(Update, update_table)
+_parts: dict[str, _Rows[Any]] = {
+    "subscribers": _Rows(Subscriber, subscriber_table, "labour_id"),
+    "contractions": _Rows(Contraction, contraction_table, "labour_id"),
+    "invites": _Rows(Invite, invite_table, "labour_id"),
+}
+
+_LOAD = f"""
+    SELECT {", ".join(f"labour.{name}" for name in _labours.names)},
+        ARRAY(SELECT {_parts["subscribers"].row} FROM subscriber WHERE labour_id = labour.id ORDER BY id),
+        ARRAY(SELECT {_parts["contractions"].row} FROM contraction WHERE labour_id = labour.id ORDER BY started_at),
+        ARRAY(SELECT {_parts["invites"].row} FROM invite WHERE labour_id = labour.id ORDER BY id)
+    FROM labour
+"""  # noqa: S608
+_LOAD_BY_ID = f"{_LOAD} WHERE labour.id = $1"
+_LOAD_BY_INVITE = f"{_LOAD} JOIN invite ON invite.labour_id = labour.id WHERE invite.token_hash = $1"
+_LOAD_BY_SUBSCRIPTION = (
+    f"{_LOAD} JOIN subscriber ON subscriber.labour_id = labour.id WHERE subscriber.id = $1 AND subscriber.user_id = $2"
 )
+
+# Of two concurrent writers, the later one finds another version than it has loaded.
+_UPDATE = f"""
+    UPDATE labour SET ({", ".join(_labours.names)}) = ROW ({", ".join(f"${n}" for n in range(1, len(_labours.names) + 1))})
+    WHERE id = $1 AND version = ${len(_labours.names) + 1}
+"""  # noqa: S608
+
+_UNFINISHED = "SELECT id FROM labour WHERE mother_id = $1 AND phase <> 'complete'"
+_UPDATE_BY_ID = f"SELECT {', '.join(_updates.names)} FROM labour_update WHERE id = $1 AND labour_id = $2"  # noqa: S608
 
 
 class Labours:
-    """The repository. Registers every labour with the unit of work, which collects its events at the end.
+    """The repository. Registers every labour with the unit of work, which saves it and collects its events at the end.
 
     It does not know who asks: `labour.application.access` decides who may have a labour.
     """
@@ -148,39 +200,71 @@ class Labours:
         self._uow = uow
 
     async def add(self, labour: Labour) -> None:
-        statement = select(labour_table.c.id).where(
-            labour_table.c.mother_id == labour.mother_id, labour_table.c.phase != Phase.COMPLETE
-        )
-        if (unfinished := (await self._uow.session.execute(statement)).scalar()) is not None:
+        if (unfinished := await self._uow.connection.fetchval(_UNFINISHED, labour.mother_id)) is not None:
             raise UnfinishedLabour(unfinished)
-        self._uow.session.add(labour)
-        self._uow.see(labour)
+        self._uow.see(labour, _Changes(self._uow, labour).save)
 
     async def get(self, labour_id: UUID) -> Labour:
-        labour = await self._uow.session.get(Labour, labour_id)
+        labour = await self._load(_LOAD_BY_ID, labour_id)
         if labour is None:
             raise NoSuchLabour(labour_id)
-        self._uow.see(labour)
         return labour
 
     async def of_invite(self, token: str) -> Labour | None:
-        return await self._first(select(invite_table.c.labour_id).where(invite_table.c.token_hash == hash_token(token)))
+        return await self._load(_LOAD_BY_INVITE, hash_token(token))
 
     async def of_subscription(self, subscriber_id: UUID, user_id: str) -> Labour | None:
         """None also if the subscription belongs to another user."""
-        own = (subscriber_table.c.id == subscriber_id, subscriber_table.c.user_id == user_id)
-        return await self._first(select(subscriber_table.c.labour_id).where(*own))
+        return await self._load(_LOAD_BY_SUBSCRIPTION, subscriber_id, user_id)
 
     async def get_update(self, labour_id: UUID, update_id: UUID) -> Update | None:
-        update = await self._uow.session.get(Update, update_id)
-        return update if update is not None and update.labour_id == labour_id else None
+        row = await self._uow.connection.fetchrow(_UPDATE_BY_ID, update_id, labour_id)
+        return None if row is None else _updates.build(row)
 
-    def add_update(self, update: Update) -> None:
-        self._uow.session.add(update)
+    async def add_update(self, update: Update) -> None:
+        await self._uow.connection.execute(_updates.insert, *_updates.values(update))
 
     async def delete_update(self, update: Update) -> None:
-        await self._uow.session.delete(update)
+        await self._uow.connection.execute(_updates.delete_all, [update.id])
 
-    async def _first(self, labour_ids: Select[UUID]) -> Labour | None:
-        labour_id = (await self._uow.session.execute(labour_ids)).scalar()
-        return None if labour_id is None else await self.get(labour_id)
+    async def _load(self, statement: str, *arguments: object) -> Labour | None:
+        row = await self._uow.connection.fetchrow(statement, *arguments)
+        if row is None:
+            return None
+        labour, stored = _labours.build(row), dict[str, dict[UUID, tuple[Any, ...]]]()
+        for (name, part), rows in zip(_parts.items(), list(row)[len(_labours.names) :], strict=True):
+            labour.__dict__[name] = parts = [part.build(one) for one in rows]
+            stored[name] = {one.id: part.values(one) for one in parts}
+        self._uow.see(labour, _Changes(self._uow, labour, labour.version, stored).save)
+        return labour
+
+
+class _Changes:
+    """Saves what is different from what is stored. Every change of a labour or of its parts raises the labour's version."""
+
+    def __init__(
+        self,
+        uow: UnitOfWork,
+        labour: Labour,
+        version: int | None = None,
+        stored: dict[str, dict[UUID, tuple[Any, ...]]] | None = None,
+    ) -> None:
+        self._uow, self._labour, self._version, self._stored = uow, labour, version, stored or {}
+
+    async def save(self) -> None:
+        labour, connection = self._labour, self._uow.connection
+        if labour.version == self._version:
+            return
+        if self._version is None:
+            await connection.execute(_labours.insert, *_labours.values(labour))
+        elif await connection.execute(_UPDATE, *_labours.values(labour), self._version) != "UPDATE 1":
+            raise Stale
+        for name, part in _parts.items():
+            before = self._stored.get(name, {})
+            now = {one.id: part.values(one) for one in getattr(labour, name)}
+            if changed := [values for key, values in now.items() if before.get(key) != values]:
+                await connection.execute(part.save_all, labour.id, *zip(*changed, strict=True))
+            if gone := before.keys() - now.keys():
+                await connection.execute(part.delete_all, list(gone))
+            self._stored[name] = now
+        self._version = labour.version

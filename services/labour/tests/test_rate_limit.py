@@ -68,7 +68,7 @@ async def test_when_the_window_has_ended_a_new_one_begins(
     assert await _known(labour_engine) == {"caller:ada": 1}
 
 
-async def test_a_new_window_forgets_a_few_that_have_ended_and_none_that_is_open(
+async def test_every_tenth_new_window_forgets_up_to_a_hundred_that_have_ended_and_none_that_is_open(
     clients: list[AsyncClient], labour_engine: AsyncEngine, notes: str
 ) -> None:
     await execute(labour_engine, "UPDATE rate_limit SET ends_at = now() - interval '1 second'")
@@ -76,14 +76,14 @@ async def test_a_new_window_forgets_a_few_that_have_ended_and_none_that_is_open(
         await execute(
             labour_engine,
             f"INSERT INTO rate_limit SELECT '{prefix}' || n, 1, now() {sign} interval '1 hour'"
-            " FROM generate_series(1, 15) n",
+            " FROM generate_series(1, 115) n",
         )
 
     await clients[0].post(notes, json=NOTE)
 
     known = await _known(labour_engine)
-    assert len([who for who in known if who.startswith("gone")]) == 5
-    assert len([who for who in known if who.startswith("open")]) == 15
+    assert len([who for who in known if who.startswith("gone")]) in (15, 16)  # Ada's own has ended, too
+    assert len([who for who in known if who.startswith("open")]) == 115
 
 
 async def test_reading_is_not_counted_and_not_refused(

@@ -9,7 +9,7 @@ from enum import Enum
 from uuid import UUID
 
 from sqlalchemy import and_, select
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from labour.domain.errors import NoSuchLabour, NotYours, VersionChanged
 from labour.domain.labour import Labour
@@ -42,17 +42,35 @@ _ALLOWED: dict[Relation, tuple[Action, ...]] = {
 }
 
 
-async def authorize(session: AsyncSession, caller: str, labour_id: UUID, action: Action) -> Relation:
+async def authorize(connection: AsyncConnection, caller: str, labour_id: UUID, action: Action) -> Relation:
+    """For queries, which load no labour. Raises as `permit` does."""
+    relation = await _stored_relation(connection, caller, labour_id)
+    permit(relation, action, labour_id)
+    return relation
+
+
+def permit(relation: Relation, action: Action, labour_id: UUID) -> None:
     """Raises `NoSuchLabour` for a stranger, and `NotYours` if the caller may see the labour but not do this."""
-    relation = await _relation(session, caller, labour_id)
     if relation is Relation.STRANGER:
         raise NoSuchLabour(labour_id)
     if not relation.may(action):
         raise NotYours(labour_id)
-    return relation
 
 
-async def _relation(session: AsyncSession, caller: str, labour_id: UUID) -> Relation:
+def relation_to(labour: Labour, caller: str) -> Relation:
+    if labour.mother_id == caller:
+        return Relation.MOTHER
+    approved = (one for one in labour.subscribers if one.state is SubscriberState.APPROVED)
+    return _relation_of(next((one.role for one in approved if one.user_id == caller), None))
+
+
+def _relation_of(role: Role | None) -> Relation:
+    if role is None:
+        return Relation.STRANGER
+    return Relation.BIRTH_PARTNER if role is Role.BIRTH_PARTNER else Relation.SUBSCRIBER
+
+
+async def _stored_relation(connection: AsyncConnection, caller: str, labour_id: UUID) -> Relation:
     """A labour that does not exist has only strangers."""
     own_row = and_(
         subscriber_table.c.labour_id == labour_table.c.id,
@@ -60,12 +78,10 @@ async def _relation(session: AsyncSession, caller: str, labour_id: UUID) -> Rela
         subscriber_table.c.state == SubscriberState.APPROVED,
     )
     statement = select(labour_table.c.mother_id, subscriber_table.c.role).outerjoin(subscriber_table, own_row)
-    row = (await session.execute(statement.where(labour_table.c.id == labour_id))).first()
+    row = (await connection.execute(statement.where(labour_table.c.id == labour_id))).first()
     if row is not None and row.mother_id == caller:
         return Relation.MOTHER
-    if row is None or row.role is None:
-        return Relation.STRANGER
-    return Relation.BIRTH_PARTNER if row.role is Role.BIRTH_PARTNER else Relation.SUBSCRIBER
+    return _relation_of(None if row is None else row.role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +98,8 @@ class CommandContext:
 
     async def labour(self, labour_id: UUID) -> Labour:
         """The labour, to be changed. Only the mother may. Raises `VersionChanged` if it is not in the version seen."""
-        await authorize(self.uow.session, self.caller, labour_id, Action.MANAGE)
         labour = await self.labours.get(labour_id)
+        permit(relation_to(labour, self.caller), Action.MANAGE, labour_id)
         if self.seen is not None and labour.version != self.seen:
             raise VersionChanged(labour_id)
         return labour

@@ -4,14 +4,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm.exc import StaleDataError
+from asyncpg import IntegrityConstraintViolationError
 
 from labour.application.access import CommandContext
 from labour.domain.errors import TooBusy, VersionChanged
+from messaging.errors import Stale
 from messaging.unit_of_work import UnitsOfWork
 from servicekit import idempotency
-from servicekit.idempotency import Answer, Key
+from servicekit.idempotency import Answer, Key, KeyTaken
 
 ATTEMPTS = 8
 
@@ -43,19 +43,21 @@ class CommandRunner:
         for _ in range(ATTEMPTS):
             try:
                 return await self._attempt(command, answer)
-            except (StaleDataError, IntegrityError):
+            except (Stale, IntegrityConstraintViolationError):
                 if self._seen is not None:
                     raise VersionChanged from None
+            except KeyTaken:
+                pass  # the next attempt finds the answer
         raise TooBusy
 
     async def _attempt(self, command: Command[T], answer: Callable[[T], Answer]) -> Outcome:
         async with self._units_of_work() as uow:
-            stored = await idempotency.find(uow.session, self._key) if self._key else None
+            stored = await idempotency.find(uow.connection, self._key) if self._key else None
             if stored is not None:
                 return Outcome(stored, replayed=True)
             result = await command(CommandContext(uow, self._caller, self._seen))
-            await uow.session.flush()  # a lost race is detected here, before the answer is stored
+            await uow.flush()  # a lost race is detected here, before the answer is stored
             outcome = Outcome(answer(result), replayed=False)
             if self._key:
-                await idempotency.store(uow.session, self._key, outcome.answer)
+                await idempotency.store(uow.connection, self._key, outcome.answer)
         return outcome

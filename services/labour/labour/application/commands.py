@@ -69,7 +69,7 @@ async def delete_contraction(context: CommandContext, labour_id: UUID, contracti
 
 async def post_update(context: CommandContext, labour_id: UUID, *, kind: UpdateKind, text: str) -> Update:
     update = (await context.labour(labour_id)).post(kind, text, _now())
-    context.labours.add_update(update)
+    await context.labours.add_update(update)
     return update
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec import Struct
 from sqlalchemy import Column, Table, select
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from labour.application.access import Action, Relation, authorize
 from labour.application.views import (
@@ -28,69 +28,73 @@ from labour.domain.update import UpdateKind
 from labour.storage import contraction_table, invite_table, labour_table, subscriber_table, update_table
 
 
-async def get_labour(session: AsyncSession, caller: str, labour_id: UUID) -> LabourView | SubscribedLabourView:
-    return await labour_as_seen_by(session, await authorize(session, caller, labour_id, Action.READ), labour_id)
+async def get_labour(connection: AsyncConnection, caller: str, labour_id: UUID) -> LabourView | SubscribedLabourView:
+    return await labour_as_seen_by(connection, await authorize(connection, caller, labour_id, Action.READ), labour_id)
 
 
 async def labour_as_seen_by(
-    session: AsyncSession, relation: Relation, labour_id: UUID
+    connection: AsyncConnection, relation: Relation, labour_id: UUID
 ) -> LabourView | SubscribedLabourView:
     if relation.may(Action.MANAGE):
-        return (await _labours(session, [labour_id]))[0]
+        return (await _labours(connection, [labour_id]))[0]
     columns = _columns(labour_table, SubscribedLabourView, "view")
-    row = (await session.execute(select(*columns).where(labour_table.c.id == labour_id))).one()
+    row = (await connection.execute(select(*columns).where(labour_table.c.id == labour_id))).one()
     return SubscribedLabourView(*row)
 
 
-async def list_labours(session: AsyncSession, caller: str, *, limit: int, after: UUID | None) -> LabourPage:
+async def list_labours(connection: AsyncConnection, caller: str, *, limit: int, after: UUID | None) -> LabourPage:
     """The caller's own, newest first: ids are UUIDv7, so their order is the order of planning."""
     statement = select(labour_table.c.id).where(labour_table.c.mother_id == caller)
     if after is not None:
         statement = statement.where(labour_table.c.id < after)
-    ids = (await session.execute(statement.order_by(labour_table.c.id.desc()).limit(limit + 1))).scalars().all()
-    items = await _labours(session, ids[:limit])
+    ids = (await connection.execute(statement.order_by(labour_table.c.id.desc()).limit(limit + 1))).scalars().all()
+    items = await _labours(connection, ids[:limit])
     return LabourPage(items, items[-1].id if len(ids) > limit else None)
 
 
-async def list_subscriptions(session: AsyncSession, caller: str) -> list[SubscriptionView]:
+async def list_subscriptions(connection: AsyncConnection, caller: str) -> list[SubscriptionView]:
     """The caller's own, oldest first."""
     own = _columns(subscriber_table, SubscriptionView, "mother_name")
     statement = select(*own, labour_table.c.mother_name).join_from(subscriber_table, labour_table)
-    rows = await session.execute(statement.where(subscriber_table.c.user_id == caller).order_by(subscriber_table.c.id))
+    rows = await connection.execute(
+        statement.where(subscriber_table.c.user_id == caller).order_by(subscriber_table.c.id)
+    )
     return [SubscriptionView(**row).discreet() for row in rows.mappings()]
 
 
-async def list_contractions(session: AsyncSession, caller: str, labour_id: UUID) -> list[ContractionView]:
+async def list_contractions(connection: AsyncConnection, caller: str, labour_id: UUID) -> list[ContractionView]:
     """In the order in which they started."""
-    await authorize(session, caller, labour_id, Action.READ_CONTRACTIONS)
+    await authorize(connection, caller, labour_id, Action.READ_CONTRACTIONS)
     statement = select(*_columns(contraction_table, ContractionView)).where(contraction_table.c.labour_id == labour_id)
-    return [ContractionView(*row) for row in await session.execute(statement.order_by(contraction_table.c.started_at))]
+    return [
+        ContractionView(*row) for row in await connection.execute(statement.order_by(contraction_table.c.started_at))
+    ]
 
 
-async def get_advice(session: AsyncSession, caller: str, labour_id: UUID, now: datetime) -> list[Advice]:
-    views = await list_contractions(session, caller, labour_id)
+async def get_advice(connection: AsyncConnection, caller: str, labour_id: UUID, now: datetime) -> list[Advice]:
+    views = await list_contractions(connection, caller, labour_id)
     contractions = [Contraction(one.started_at, one.ended_at, one.intensity) for one in views]
     first = select(labour_table.c.first_labour).where(labour_table.c.id == labour_id)
-    return advise(contractions, first_labour=bool((await session.execute(first)).scalar()), now=now)
+    return advise(contractions, first_labour=bool((await connection.execute(first)).scalar()), now=now)
 
 
-async def list_updates(session: AsyncSession, caller: str, labour_id: UUID) -> list[UpdateView]:
+async def list_updates(connection: AsyncConnection, caller: str, labour_id: UUID) -> list[UpdateView]:
     """The last hundred, newest first; private notes only for the mother."""
-    relation = await authorize(session, caller, labour_id, Action.READ)
+    relation = await authorize(connection, caller, labour_id, Action.READ)
     statement = select(*_columns(update_table, UpdateView)).where(update_table.c.labour_id == labour_id)
     if not relation.may(Action.MANAGE):
         statement = statement.where(update_table.c.kind != UpdateKind.PRIVATE)
-    rows = await session.execute(statement.order_by(update_table.c.id.desc()).limit(100))
+    rows = await connection.execute(statement.order_by(update_table.c.id.desc()).limit(100))
     return [UpdateView(*row) for row in rows]
 
 
-async def list_invites(session: AsyncSession, caller: str, labour_id: UUID) -> list[InviteView]:
-    await authorize(session, caller, labour_id, Action.MANAGE)
+async def list_invites(connection: AsyncConnection, caller: str, labour_id: UUID) -> list[InviteView]:
+    await authorize(connection, caller, labour_id, Action.MANAGE)
     statement = select(*_columns(invite_table, InviteView)).where(invite_table.c.labour_id == labour_id)
-    return [InviteView(*row) for row in await session.execute(statement.order_by(invite_table.c.id))]
+    return [InviteView(*row) for row in await connection.execute(statement.order_by(invite_table.c.id))]
 
 
-async def _labours(session: AsyncSession, labour_ids: Collection[UUID]) -> list[LabourView]:
+async def _labours(connection: AsyncConnection, labour_ids: Collection[UUID]) -> list[LabourView]:
     """Newest first."""
     subscribers = defaultdict[UUID, list[SubscriberView]](list)
     statement = (
@@ -98,9 +102,9 @@ async def _labours(session: AsyncSession, labour_ids: Collection[UUID]) -> list[
         .where(subscriber_table.c.labour_id.in_(labour_ids), subscriber_table.c.state.in_(LISTED))
         .order_by(subscriber_table.c.id)
     )
-    for labour_id, *subscriber in await session.execute(statement):
+    for labour_id, *subscriber in await connection.execute(statement):
         subscribers[labour_id].append(SubscriberView(*subscriber))
-    rows = await session.execute(
+    rows = await connection.execute(
         select(*_columns(labour_table, LabourView, "subscribers", "view"))
         .where(labour_table.c.id.in_(labour_ids))
         .order_by(labour_table.c.id.desc())

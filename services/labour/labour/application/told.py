@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import Select, and_, func, select, text
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from contracts.events import Event, NotificationDelivered, NotificationFailed, NotificationSent
 from labour.application.access import Action, authorize
@@ -110,27 +110,27 @@ async def react(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collectio
     return ()
 
 
-async def list_rows(session: AsyncSession, labour_id: UUID) -> list[ToldRow]:
+async def list_rows(connection: AsyncConnection, labour_id: UUID) -> list[ToldRow]:
     """In the order in which the messages were created."""
     columns = [told_table.c[name] for name in ToldRow.__struct_fields__]
-    return msgspec.convert(await _in_order(session, labour_id, select(*columns)), list[ToldRow])
+    return msgspec.convert(await _in_order(connection, labour_id, select(*columns)), list[ToldRow])
 
 
-async def list_told(session: AsyncSession, caller: str, labour_id: UUID) -> list[ToldView]:
-    await authorize(session, caller, labour_id, Action.MANAGE)
-    return await told_about(session, labour_id)
+async def list_told(connection: AsyncConnection, caller: str, labour_id: UUID) -> list[ToldView]:
+    await authorize(connection, caller, labour_id, Action.MANAGE)
+    return await told_about(connection, labour_id)
 
 
-async def told_about(session: AsyncSession, labour_id: UUID) -> list[ToldView]:
+async def told_about(connection: AsyncConnection, labour_id: UUID) -> list[ToldView]:
     """In the order in which the messages were created. The caller of this function must have authorised the reader."""
     person = and_(subscriber_table.c.id == told_table.c.person_id, subscriber_table.c.labour_id == labour_id)
     name, news = func.coalesce(subscriber_table.c.name, "").label("name"), told_table.c.status.label("news")
     statement = select(told_table, name, news).outerjoin(subscriber_table, person)
-    return msgspec.convert(await _in_order(session, labour_id, statement), list[ToldView])
+    return msgspec.convert(await _in_order(connection, labour_id, statement), list[ToldView])
 
 
-async def _in_order(session: AsyncSession, labour_id: UUID, statement: Select[Any]) -> list[dict[str, Any]]:
-    rows = await session.execute(
+async def _in_order(connection: AsyncConnection, labour_id: UUID, statement: Select[Any]) -> list[dict[str, Any]]:
+    rows = await connection.execute(
         statement.where(told_table.c.labour_id == labour_id).order_by(told_table.c.notification_id)
     )
     return [{str(name): value for name, value in row.items()} for row in rows.mappings()]  # plain str for msgspec

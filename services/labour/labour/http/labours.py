@@ -8,13 +8,13 @@ from litestar import Controller, Response, delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromQuery, JSONBody, QueryParameter
 from msgspec import Meta
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from labour.application import commands, queries, told
 from labour.application.told import ToldRow, ToldView
 from labour.application.views import LabourPage, LabourView, SubscribedLabourView, UpdateView, show
 from labour.domain.update import UpdateKind
 from labour.http.responses import Id, Read, Run, etag, no_content
-from messaging.unit_of_work import UnitsOfWork
 from servicekit.web import Items
 
 # At least one visible character, and no control character.
@@ -97,6 +97,6 @@ class LabourController(Controller):
 
 
 @get("/operations/told", summary="List the messages about a labour and their status, by id.", tags=["operations"])
-async def show_told(units_of_work: NamedDependency[UnitsOfWork], labour_id: FromQuery[UUID]) -> Items[ToldRow]:
-    async with units_of_work() as uow:
-        return Items(await told.list_rows(uow.session, labour_id))
+async def show_told(engine: NamedDependency[AsyncEngine], labour_id: FromQuery[UUID]) -> Items[ToldRow]:
+    async with engine.connect() as connection:
+        return Items(await told.list_rows(connection, labour_id))

@@ -19,7 +19,7 @@ from litestar import Controller, get
 from litestar.di import NamedDependency
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from structlog import get_logger
 
 from labour.application import queries, told
@@ -30,7 +30,6 @@ from labour.domain.errors import NoSuchLabour
 from labour.http.responses import Id, Read, RunQuery
 from messaging.backoff import wait, wait_for_any
 from messaging.database import is_transient
-from messaging.unit_of_work import UnitsOfWork
 
 log = get_logger()
 
@@ -64,8 +63,8 @@ class Watch:
 class Changes:
     """Queries for changes for all streams of a process: after a wake-up, and every `POLL_SECONDS`."""
 
-    def __init__(self, units_of_work: UnitsOfWork) -> None:
-        self._units_of_work = units_of_work
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
         self._watches = set[Watch]()
         self._woken = asyncio.Event()
         self.ended = False
@@ -100,8 +99,8 @@ class Changes:
     async def _look(self) -> None:
         if not self._watches:
             return
-        async with self._units_of_work() as uow:
-            rows = await uow.session.execute(_MARKS, {"ids": list({watch.labour_id for watch in self._watches})})
+        async with self._engine.connect() as connection:
+            rows = await connection.execute(_MARKS, {"ids": list({watch.labour_id for watch in self._watches})})
             marks = {row.id: Mark(row.version, row.told) for row in rows}
         for watch in self._watches:
             if marks.get(watch.labour_id, watch.seen) != watch.seen:
@@ -120,10 +119,10 @@ class Picture(NamedTuple):
         return Mark(self.labour.version, sum(RANKS[one.status] for one in self.told))
 
 
-async def _look_at(session: AsyncSession, caller: str, labour_id: UUID) -> Picture:
-    relation = await authorize(session, caller, labour_id, Action.READ)
-    labour = await queries.labour_as_seen_by(session, relation, labour_id)
-    return Picture(labour, await told.told_about(session, labour_id), shows_told=relation.may(Action.MANAGE))
+async def _look_at(connection: AsyncConnection, caller: str, labour_id: UUID) -> Picture:
+    relation = await authorize(connection, caller, labour_id, Action.READ)
+    labour = await queries.labour_as_seen_by(connection, relation, labour_id)
+    return Picture(labour, await told.told_about(connection, labour_id), shows_told=relation.may(Action.MANAGE))
 
 
 class LiveController(Controller):

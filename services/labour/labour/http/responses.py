@@ -9,7 +9,7 @@ import msgspec
 from litestar import Request, Response
 from litestar.di import NamedDependency
 from litestar.params import FromPath
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from labour.application.access import CommandContext
 from labour.application.command_runner import CommandRunner
@@ -57,16 +57,16 @@ class RunCommand:
 
 
 class RunQuery:
-    """`await read(question, …)` returns `question(session, caller, …)`, in a unit of work of its own."""
+    """`await read(question, …)` returns `question(connection, caller, …)`. A question changes nothing."""
 
-    def __init__(self, units_of_work: NamedDependency[UnitsOfWork], caller: NamedDependency[Caller]) -> None:
-        self._units_of_work, self._caller = units_of_work, caller
+    def __init__(self, engine: NamedDependency[AsyncEngine], caller: NamedDependency[Caller]) -> None:
+        self._engine, self._caller = engine, caller
 
     async def __call__(
-        self, question: Callable[Concatenate[AsyncSession, str, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+        self, question: Callable[Concatenate[AsyncConnection, str, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        async with self._units_of_work() as uow:
-            return await question(uow.session, self._caller.id, *args, **kwargs)
+        async with self._engine.connect() as connection:
+            return await question(connection, self._caller.id, *args, **kwargs)
 
 
 Run = NamedDependency[RunCommand]
