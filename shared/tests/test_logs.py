@@ -2,9 +2,13 @@
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from uuid import UUID
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog import get_logger
@@ -21,6 +25,8 @@ def _restored_logging() -> Iterator[None]:
     handlers, level = list(root.handlers), root.level
     yield
     root.handlers, root.level = handlers, level
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
@@ -68,3 +74,37 @@ def test_ids_and_times_are_left_alone() -> None:
     text = "01a1e283-e2c1-72f9-a4d3-469915e434d8 at 2026-11-16T04:00:00+00:00"
 
     assert mask(text) == text
+
+
+@pytest.mark.parametrize(
+    "value", ["half of a pair: \ud83e", 2**70, {1: {"phone": PHONE}}, UUID(int=7), {"to"}, ValueError(PHONE)]
+)
+def test_every_value_makes_a_line_of_json(capsys: pytest.CaptureFixture[str], value: object) -> None:
+    logs.configure("test-process")
+
+    get_logger().info("a", value=value, beside=f"{PHONE} and \ud83e")
+
+    [line] = lines(capsys)
+    assert line["event"] == "a"
+    assert "2025550123" not in json.dumps(line)
+
+
+def test_a_line_below_the_level_is_not_written_ours_or_not(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("test-process", "WARNING")
+
+    get_logger().info("a")
+    logging.getLogger("other.library").info("b")
+
+    assert lines(capsys) == []
+
+
+def test_a_line_that_cannot_be_written_does_not_fail_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs.configure("test-process")
+
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        for _ in range(10):
+            get_logger().info("a", padding="x" * 5000)
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()
