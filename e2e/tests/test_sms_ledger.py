@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
 from e2e.support.http_server import served
 from e2e.support.installation import Installation
@@ -27,8 +26,8 @@ async def notification_api(notification_url: str, bus_host: str, tmp_path: Path)
 async def in_doubt(units: UnitsOfWork) -> str:
     message = notification()
     async with units() as uow:
-        await ledger.insert_pending(uow.session, [message])
-        await uow.session.execute(text("UPDATE notification SET state = 'IN_DOUBT', in_doubt_at = clock_timestamp()"))
+        await ledger.insert_pending(uow.connection, [message])
+        await uow.connection.execute("UPDATE notification SET state = 'IN_DOUBT', in_doubt_at = clock_timestamp()")
     return str(message.id)
 
 
@@ -56,5 +55,5 @@ async def test_an_operator_lists_the_messages_in_doubt_and_decides(
     await asyncio.to_thread(use_the_command)
 
     async with notification_units() as uow:
-        rows = await uow.session.execute(text("SELECT id::text, state FROM notification"))
-        assert {row.id: row.state for row in rows} == {ids[decision]: state for decision, state in decisions.items()}
+        rows = await uow.connection.fetch("SELECT id::text, state FROM notification")
+        assert dict(tuple(row) for row in rows) == {ids[decision]: state for decision, state in decisions.items()}

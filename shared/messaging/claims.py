@@ -15,8 +15,7 @@ from datetime import datetime
 from enum import Enum
 from uuid import UUID
 
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncSession
+import asyncpg
 
 
 class Claim(Enum):
@@ -38,42 +37,39 @@ class ClaimRow:
     deliveries: int
 
 
-_TRY_LOCKS = text("""
-    SELECT event_id FROM unnest(CAST(:ids AS uuid[]), CAST(:keys AS bigint[])) AS wanted (event_id, key)
-    WHERE pg_try_advisory_xact_lock(key)
-""")
+_TRY_LOCKS = """
+    SELECT event_id FROM unnest($1::uuid[], $2::bigint[]) AS wanted (event_id, key) WHERE pg_try_advisory_xact_lock(key)
+"""
 
 # An existing row counts its deliveries. A count above this batch's copies means that the row existed before.
-_INSERT_CLAIMS = text("""
+_INSERT_CLAIMS = """
     INSERT INTO processed_event (consumer, event_id, status, message_id, deliveries)
-    SELECT :consumer, event_id, 'PROCESSING', message_id, copies
-    FROM unnest(CAST(:ids AS uuid[]), CAST(:message_ids AS text[]), CAST(:copies AS integer[]))
-        AS locked (event_id, message_id, copies)
+    SELECT $1, event_id, 'PROCESSING', message_id, copies
+    FROM unnest($2::uuid[], $3::text[], $4::integer[]) AS locked (event_id, message_id, copies)
     ON CONFLICT (consumer, event_id) DO UPDATE SET deliveries = processed_event.deliveries + excluded.deliveries
     RETURNING event_id, deliveries
-""")
+"""
 
-_COMPLETE_CLAIMS = text("""
+_COMPLETE_CLAIMS = """
     UPDATE processed_event SET status = 'COMPLETED', completed_at = clock_timestamp()
-    WHERE consumer = :consumer AND event_id = ANY(CAST(:ids AS uuid[]))
-""")
+    WHERE consumer = $1 AND event_id = ANY($2::uuid[])
+"""
 
-_RELEASE_CLAIMS = text("""
-    DELETE FROM processed_event
-    WHERE consumer = :consumer AND event_id = ANY(CAST(:ids AS uuid[])) AND status = 'PROCESSING'
-""")
+_RELEASE_CLAIMS = """
+    DELETE FROM processed_event WHERE consumer = $1 AND event_id = ANY($2::uuid[]) AND status = 'PROCESSING'
+"""
 
-_DISCARD = text("""
+_DISCARD = """
     INSERT INTO processed_event (consumer, event_id, status, completed_at)
-    SELECT :consumer, event_id, 'DISCARDED', clock_timestamp() FROM unnest(CAST(:ids AS uuid[])) AS given_up (event_id)
+    SELECT $1, event_id, 'DISCARDED', clock_timestamp() FROM unnest($2::uuid[]) AS given_up (event_id)
     ON CONFLICT (consumer, event_id) DO NOTHING
     RETURNING event_id
-""")
+"""
 
-_SELECT_CLAIMS = text("""
+_SELECT_CLAIMS = """
     SELECT consumer, event_id, status, claimed_at, completed_at, message_id, deliveries FROM processed_event
-    WHERE event_id = ANY(CAST(:ids AS uuid[])) ORDER BY claimed_at
-""")
+    WHERE event_id = ANY($1::uuid[]) ORDER BY claimed_at
+"""
 
 
 def lock_key(consumer: str, event_id: UUID) -> int:
@@ -82,45 +78,39 @@ def lock_key(consumer: str, event_id: UUID) -> int:
 
 
 async def claim(
-    session: AsyncSession, consumer: str, event_ids: Collection[UUID], message_ids: Mapping[UUID, str] | None = None
+    connection: asyncpg.Connection,
+    consumer: str,
+    event_ids: Collection[UUID],
+    message_ids: Mapping[UUID, str] | None = None,
 ) -> dict[UUID, Claim]:
     """Try to claim events and return one outcome for each. The claims end with the caller's transaction if it rolls back.
 
     `message_ids` are stored with the claims. An id that is given several times counts as that many deliveries.
     """
-    copies = Counter(event_ids)
-    ids = list(copies)
-    keys = [lock_key(consumer, event_id) for event_id in ids]
-    locked = list((await session.execute(_TRY_LOCKS, {"ids": ids, "keys": keys})).scalars())
-    columns = {
-        "ids": locked,
-        "message_ids": [(message_ids or {}).get(event_id) for event_id in locked],
-        "copies": [copies[event_id] for event_id in locked],
-    }
-    rows = await session.execute(_INSERT_CLAIMS, {"consumer": consumer, **columns})
-    inserted = {event_id for event_id, deliveries in rows if deliveries == copies[event_id]}
-
-    def outcome(event_id: UUID) -> Claim:
-        if event_id in inserted:
-            return Claim.GRANTED
-        return Claim.ALREADY_COMPLETED if event_id in locked else Claim.HELD_ELSEWHERE
-
-    return {event_id: outcome(event_id) for event_id in ids}
+    copies, stored = Counter(event_ids), message_ids or {}
+    keys = [lock_key(consumer, event_id) for event_id in copies]
+    locked = [row["event_id"] for row in await connection.fetch(_TRY_LOCKS, list(copies), keys)]
+    counted = await connection.fetch(
+        _INSERT_CLAIMS, consumer, locked, [stored.get(one) for one in locked], [copies[one] for one in locked]
+    )
+    outcomes = dict.fromkeys(copies, Claim.HELD_ELSEWHERE)
+    for event_id, deliveries in counted:
+        outcomes[event_id] = Claim.GRANTED if deliveries == copies[event_id] else Claim.ALREADY_COMPLETED
+    return outcomes
 
 
-async def complete(session: AsyncSession, consumer: str, event_ids: Collection[UUID]) -> None:
-    await session.execute(_COMPLETE_CLAIMS, {"consumer": consumer, "ids": list(event_ids)})
+async def complete(connection: asyncpg.Connection, consumer: str, event_ids: Collection[UUID]) -> None:
+    await connection.execute(_COMPLETE_CLAIMS, consumer, event_ids)
 
 
-async def release(session: AsyncSession, consumer: str, event_ids: Collection[UUID]) -> None:
+async def release(connection: asyncpg.Connection, consumer: str, event_ids: Collection[UUID]) -> None:
     """Delete the claims of events that arrived too early, so that their next delivery can claim them."""
-    await session.execute(_RELEASE_CLAIMS, {"consumer": consumer, "ids": list(event_ids)})
+    await connection.execute(_RELEASE_CLAIMS, consumer, event_ids)
 
 
-async def discard(session: AsyncSession, consumer: str, event_ids: Collection[UUID]) -> list[UUID]:
+async def discard(connection: asyncpg.Connection, consumer: str, event_ids: Collection[UUID]) -> list[UUID]:
     """Mark events as discarded by an operator, so that later deliveries are acknowledged. Return the ones not completed."""
-    given_up = await session.execute(_DISCARD, {"consumer": consumer, "ids": sorted(set(event_ids))})
-    return list(given_up.scalars())
+    return [row["event_id"] for row in await connection.fetch(_DISCARD, consumer, sorted(set(event_ids)))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +122,18 @@ class ClaimCounts:
     repeats: int
 
 
-_COUNT = text("""
+_COUNT = """
     SELECT count(*) FILTER (WHERE status = 'COMPLETED') AS completed,
         count(*) FILTER (WHERE status = 'DISCARDED') AS discarded,
         CAST(coalesce(sum(deliveries - 1), 0) AS bigint) AS repeats
     FROM processed_event
-""")
+"""
 
 
-async def counts(session: AsyncSession) -> ClaimCounts:
-    return ClaimCounts(**(await session.execute(_COUNT)).mappings().one())
+async def counts(connection: asyncpg.Connection) -> ClaimCounts:
+    [row] = await connection.fetch(_COUNT)
+    return ClaimCounts(**row)
 
 
-async def rows(session: AsyncSession, event_ids: Collection[UUID]) -> list[ClaimRow]:
-    found = await session.execute(_SELECT_CLAIMS, {"ids": list(event_ids)})
-    return [ClaimRow(**row) for row in found.mappings()]
+async def rows(connection: asyncpg.Connection, event_ids: Collection[UUID]) -> list[ClaimRow]:
+    return [ClaimRow(**row) for row in await connection.fetch(_SELECT_CLAIMS, event_ids)]

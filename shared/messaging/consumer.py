@@ -15,11 +15,11 @@ events are handled one by one, so that a bad event affects only itself.
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
+from msgspec import Struct
 from structlog import get_logger
 
 from messaging import claims
@@ -48,8 +48,7 @@ class Verdict(Enum):
     NACK = "nack"
 
 
-@dataclass(frozen=True, slots=True)
-class Received(Generic[E]):
+class Received(Struct, Generic[E], frozen=True):
     """A decoded event with its envelope. `copies` is the number of its deliveries in the batch."""
 
     id: UUID
@@ -145,28 +144,20 @@ class Consumer(Generic[E]):
         async with self._units_of_work() as uow:
             message_ids = {event.id: event.message_id for event in events}
             ids = [event.id for event in events for _ in range(event.copies)]
-            claimed = await claims.claim(uow.session, self.name, ids, message_ids)
+            claimed = await claims.claim(uow.connection, self.name, ids, message_ids)
             granted = [event for event in events if claimed[event.id] is Claim.GRANTED]
             await AFTER_CLAIM()
             early = frozenset(await self._react(uow, granted)) if granted else frozenset()
             await AFTER_EFFECT()
             if early:
-                await claims.release(uow.session, self.name, early)
-            await claims.complete(uow.session, self.name, [event.id for event in granted if event.id not in early])
+                await claims.release(uow.connection, self.name, early)
+            await claims.complete(uow.connection, self.name, [event.id for event in granted if event.id not in early])
 
-        def verdict(event: Received[E]) -> Verdict:
-            match claimed[event.id]:
-                case Claim.GRANTED if event.id in early:
-                    return Verdict.NACK
-                case Claim.GRANTED | Claim.ALREADY_COMPLETED:
-                    return Verdict.ACK
-                case Claim.HELD_ELSEWHERE:
-                    return Verdict.NACK
-
-        verdicts = {event.id: verdict(event) for event in events}
+        verdicts, info = dict[UUID, Verdict](), log.info
         for event in events:
-            log.info(
-                "event handled" if verdicts[event.id] is Verdict.ACK else "event put back",
+            verdicts[event.id] = verdict = _verdict(claimed[event.id], early=event.id in early)
+            info(
+                "event handled" if verdict is Verdict.ACK else "event put back",
                 event_id=str(event.id),
                 type=event.envelope.type,
                 claim=claimed[event.id].value,
@@ -209,6 +200,16 @@ class Consumer(Generic[E]):
             "message dead-lettered", topic=topic, reason=reason, detail=detail[:250], message_id=message.message_id
         )
         return Verdict.ACK
+
+
+def _verdict(claim: Claim, *, early: bool) -> Verdict:
+    match claim:
+        case Claim.GRANTED:
+            return Verdict.NACK if early else Verdict.ACK
+        case Claim.ALREADY_COMPLETED:
+            return Verdict.ACK
+        case Claim.HELD_ELSEWHERE:
+            return Verdict.NACK
 
 
 def decoder(

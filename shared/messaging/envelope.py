@@ -4,18 +4,20 @@ An envelope always has an id. A message without one cannot be deduplicated, so i
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import TypeVar
 from uuid import UUID
+
+from asyncpg.pgproto import pgproto  # its UUID is a `uuid.UUID` in C: read and printed in a tenth of the time
+from msgspec import Struct
 
 from messaging.errors import Undecodable
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Struct, frozen=True):
     id: UUID
     source: str
     type: str
@@ -47,30 +49,38 @@ def sequence(position: int) -> str:
     return f"{position:020d}"
 
 
+_NEEDED = ("ce-specversion", "ce-dataschema", "ce-source", "ce-type", "ce-subject", "ce-time")
+_needed = itemgetter(*_NEEDED)
+
+
 def open_envelope(attributes: Mapping[str, str], data: bytes) -> Envelope:
     """Raises `Undecodable` with a stable reason; the detail names the attribute, never its value."""
-
-    def needed(name: str) -> str:
-        if value := attributes.get(name):
-            return value
-        raise Undecodable("no-event-id" if name == "ce-id" else "bad-envelope", f"attribute {name} is missing")
-
-    event_id = _parse(UUID, needed("ce-id"), "no-event-id", "attribute ce-id is not a UUID")
+    if not (text := attributes.get("ce-id")):
+        raise Undecodable("no-event-id", "attribute ce-id is missing")
+    event_id = _parse(pgproto.UUID, text, "no-event-id", "attribute ce-id is not a UUID")
     if event_id.version != 7:
         raise Undecodable("no-event-id", "attribute ce-id is not a UUIDv7")
-    if needed("ce-specversion") != "1.0":
+    try:
+        needed = _needed(attributes)
+    except KeyError:
+        needed = ("",)
+    if "" in needed:
+        missing = next(name for name in _NEEDED if not attributes.get(name))
+        raise Undecodable("bad-envelope", f"attribute {missing} is missing")
+    specversion, schema, source, type, subject, time = needed
+    if specversion != "1.0":
         raise Undecodable("bad-envelope", "attribute ce-specversion is not 1.0")
     content_type = attributes.get("content-type") or attributes.get("ce-datacontenttype") or "application/json"
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise Undecodable("bad-envelope", "attribute content-type is not application/json")
-    version = needed("ce-dataschema").rpartition(":")[2]
+    version = schema.rpartition(":")[2]
     return Envelope(
         id=event_id,
-        source=needed("ce-source"),
-        type=needed("ce-type"),
+        source=source,
+        type=type,
         version=_parse(int, version, "bad-envelope", "attribute ce-dataschema does not end in a version"),
-        subject=needed("ce-subject"),
-        time=_parse(datetime.fromisoformat, needed("ce-time"), "bad-envelope", "attribute ce-time is not RFC 3339"),
+        subject=subject,
+        time=_parse(datetime.fromisoformat, time, "bad-envelope", "attribute ce-time is not RFC 3339"),
         traceparent=attributes.get("ce-traceparent"),
         data=data,
     )

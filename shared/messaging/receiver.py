@@ -21,7 +21,7 @@ log = get_logger()
 class Receiver:
     """Options, with unit and default:
 
-    batch_size     messages handled in one transaction (100)
+    batch_size     messages handled in one transaction (250)
     workers        batches handled at the same time, each on its own connection (2)
     outstanding    messages that may be unacknowledged, per subscription (1,000)
     ack_deadline   seconds of a lease, extended every third of it; also how long a killed consumer's messages wait (10)
@@ -35,7 +35,7 @@ class Receiver:
         subscriptions: Sequence[str],
         handle: Handle,
         *,
-        batch_size: int = 100,
+        batch_size: int = 250,
         workers: int = 2,
         outstanding: int = 1000,
         ack_deadline: int = 10,

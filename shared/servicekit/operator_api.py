@@ -164,12 +164,12 @@ class ClaimOperations(Controller):
         self, units_of_work: NamedDependency[UnitsOfWork], event_id: FromQuery[list[UUID]]
     ) -> Items[ClaimRow]:
         async with units_of_work() as uow:
-            return Items(await claims.rows(uow.session, event_id))
+            return Items(await claims.rows(uow.connection, event_id))
 
     @post("/discard", status_code=200, summary="Discard events for a consumer. Returns those that were not completed.")
     async def discard_claims(self, units_of_work: NamedDependency[UnitsOfWork], data: JSONBody[GivenUp]) -> Items[UUID]:
         async with units_of_work() as uow:
-            return Items(await claims.discard(uow.session, data.consumer, data.event_ids))
+            return Items(await claims.discard(uow.connection, data.consumer, data.event_ids))
 
 
 @post(
@@ -194,7 +194,9 @@ class Pipeline(msgspec.Struct, frozen=True):
 async def show_pipeline(units_of_work: NamedDependency[UnitsOfWork]) -> Pipeline:
     async with units_of_work() as uow:
         session = uow.session
-        return Pipeline(await outbox.counts(session), await outbox.count_topics(session), await claims.counts(session))
+        return Pipeline(
+            await outbox.counts(session), await outbox.count_topics(session), await claims.counts(uow.connection)
+        )
 
 
 async def _change_parked(units_of_work: UnitsOfWork, data: Parked, *, discard: bool) -> Batch:

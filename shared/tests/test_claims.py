@@ -3,21 +3,34 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from uuid import UUID
 
 import asyncpg
 import pytest
 from sqlalchemy import make_url, text
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
 from messaging import claims
 from messaging.claims import Claim, lock_key
+from messaging.database import driver_connection
 
 
-async def claim_one(session: AsyncSession, event_id: UUID, consumer: str = "tests") -> Claim:
-    return (await claims.claim(session, consumer, [event_id]))[event_id]
+@asynccontextmanager
+async def transaction(engine: AsyncEngine) -> AsyncIterator[asyncpg.Connection]:
+    """Rolled back at the end, unless the test has ended it."""
+    async with driver_connection(engine) as connection:
+        await connection.execute("BEGIN")
+        yield connection
+        if connection.is_in_transaction():
+            await connection.execute("ROLLBACK")
+
+
+async def claim_one(connection: asyncpg.Connection, event_id: UUID, consumer: str = "tests") -> Claim:
+    return (await claims.claim(connection, consumer, [event_id]))[event_id]
 
 
 async def count(engine: AsyncEngine) -> int:
@@ -27,12 +40,12 @@ async def count(engine: AsyncEngine) -> int:
 
 async def test_an_event_is_granted_once_held_meanwhile_and_completed_for_ever(labour_engine: AsyncEngine) -> None:
     event_id = uuid7()
-    async with AsyncSession(labour_engine) as holder, AsyncSession(labour_engine) as other:
+    async with transaction(labour_engine) as holder, transaction(labour_engine) as other:
         assert await claim_one(holder, event_id) is Claim.GRANTED
         assert await claim_one(other, event_id) is Claim.HELD_ELSEWHERE
 
         await claims.complete(holder, "tests", [event_id])
-        await holder.commit()
+        await holder.execute("COMMIT")
 
         assert await claim_one(other, event_id) is Claim.ALREADY_COMPLETED
 
@@ -42,32 +55,32 @@ async def test_deliveries_that_find_it_done_are_counted_beside_the_message_that_
 ) -> None:
     event_id = uuid7()
     for message_id in ("first", "second", "third"):
-        async with AsyncSession(labour_engine) as session:
-            await claims.claim(session, "tests", [event_id], {event_id: message_id})
-            await claims.complete(session, "tests", [event_id])
-            await session.commit()
+        async with transaction(labour_engine) as connection:
+            await claims.claim(connection, "tests", [event_id], {event_id: message_id})
+            await claims.complete(connection, "tests", [event_id])
+            await connection.execute("COMMIT")
 
-    async with AsyncSession(labour_engine) as session:
-        [row] = await claims.rows(session, [event_id])
+    async with transaction(labour_engine) as connection:
+        [row] = await claims.rows(connection, [event_id])
         assert (row.message_id, row.deliveries) == ("first", 3)
-        assert await claims.counts(session) == claims.ClaimCounts(completed=1, discarded=0, repeats=2)
+        assert await claims.counts(connection) == claims.ClaimCounts(completed=1, discarded=0, repeats=2)
 
 
 async def test_two_consumers_each_have_their_own_claim(labour_engine: AsyncEngine) -> None:
     event_id = uuid7()
-    async with AsyncSession(labour_engine) as one, AsyncSession(labour_engine) as other:
+    async with transaction(labour_engine) as one, transaction(labour_engine) as other:
         assert await claim_one(one, event_id, "one") is Claim.GRANTED
         assert await claim_one(other, event_id, "other") is Claim.GRANTED
 
 
 async def test_a_rollback_leaves_neither_claim_nor_lock(labour_engine: AsyncEngine) -> None:
     event_id = uuid7()
-    async with AsyncSession(labour_engine) as failing:
+    async with transaction(labour_engine) as failing:
         await claim_one(failing, event_id)
-        await failing.rollback()
+        await failing.execute("ROLLBACK")
 
     assert await count(labour_engine) == 0
-    async with AsyncSession(labour_engine) as next_one:
+    async with transaction(labour_engine) as next_one:
         assert await claim_one(next_one, event_id) is Claim.GRANTED
 
 
@@ -77,12 +90,12 @@ async def test_a_holder_whose_connection_is_killed_frees_the_event(labour_url: s
     holder = await asyncpg.connect(plain)
     await holder.execute("BEGIN")
     assert await holder.fetchval("SELECT pg_try_advisory_xact_lock($1)", lock_key("tests", event_id))
-    async with AsyncSession(labour_engine) as other:
+    async with transaction(labour_engine) as other:
         assert await claim_one(other, event_id) is Claim.HELD_ELSEWHERE
-        await other.rollback()
+        await other.execute("ROLLBACK; BEGIN")
 
         await other.execute(
-            text("SELECT pg_terminate_backend(:pid, 60000)"), {"pid": holder.get_server_pid()}
+            "SELECT pg_terminate_backend($1, 60000)", holder.get_server_pid()
         )  # returns when it is gone
 
         assert await claim_one(other, event_id) is Claim.GRANTED
@@ -98,12 +111,12 @@ async def test_the_same_event_from_eight_consumers_fifty_times_has_one_effect(la
     async def consume(deliveries: int) -> None:
         await start.wait()
         for _ in range(deliveries):
-            async with AsyncSession(labour_engine) as session:
-                outcome = await claim_one(session, event_id)
+            async with transaction(labour_engine) as connection:
+                outcome = await claim_one(connection, event_id)
                 if outcome is Claim.GRANTED:
-                    await session.execute(text("INSERT INTO effect VALUES (:id)"), {"id": event_id})
-                    await claims.complete(session, "tests", [event_id])
-                await session.commit()
+                    await connection.execute("INSERT INTO effect VALUES ($1)", event_id)
+                    await claims.complete(connection, "tests", [event_id])
+                await connection.execute("COMMIT")
                 outcomes.append(outcome)
 
     await asyncio.gather(*(consume(50) for _ in range(8)))
@@ -117,10 +130,10 @@ async def test_the_same_event_from_eight_consumers_fifty_times_has_one_effect(la
 async def test_a_claim_without_its_months_partition_goes_to_the_default_one(labour_engine: AsyncEngine) -> None:
     long_ago = UUID(int=(int(datetime(1999, 1, 1, tzinfo=UTC).timestamp() * 1000) << 80) | (7 << 76) | (2 << 62))
 
-    async with AsyncSession(labour_engine) as session:
-        assert await claim_one(session, long_ago) is Claim.GRANTED
-        row = await session.execute(text("SELECT tableoid::regclass::text FROM processed_event"))
-        assert row.scalar_one() == "processed_event_default"
+    async with transaction(labour_engine) as connection:
+        assert await claim_one(connection, long_ago) is Claim.GRANTED
+        stored_in = await connection.fetchval("SELECT tableoid::regclass::text FROM processed_event")
+        assert stored_in == "processed_event_default"
 
 
 @pytest.mark.system

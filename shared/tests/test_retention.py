@@ -8,7 +8,7 @@ from uuid import UUID
 import httpx
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
 from e2e.support.http_server import served
@@ -18,6 +18,7 @@ from labour.app import build as labour_app
 from labour.settings import Settings as LabourSettings
 from messaging import claims
 from messaging.claims import Claim
+from messaging.database import driver_connection
 from messaging.errors import RetentionTooShort
 from messaging.retention import Month, Retention, first_id
 from messaging.unit_of_work import UnitsOfWork
@@ -39,15 +40,19 @@ async def partitions(engine: AsyncEngine) -> list[str]:
 
 
 async def completed(engine: AsyncEngine, *event_ids: UUID) -> None:
-    async with AsyncSession(engine) as session:
-        await claims.claim(session, "tests", event_ids)
-        await claims.complete(session, "tests", event_ids)
-        await session.commit()
+    async with driver_connection(engine) as connection, connection.transaction():
+        await claims.claim(connection, "tests", event_ids)
+        await claims.complete(connection, "tests", event_ids)
 
 
 async def outcome(engine: AsyncEngine, event_id: UUID) -> Claim:
-    async with AsyncSession(engine) as session:
-        return (await claims.claim(session, "tests", [event_id]))[event_id]
+    """Claims nothing."""
+    async with driver_connection(engine) as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        claimed = await claims.claim(connection, "tests", [event_id])
+        await transaction.rollback()
+        return claimed[event_id]
 
 
 def test_memory_shorter_than_the_replay_horizon_is_refused(labour_engine: AsyncEngine) -> None:
@@ -197,13 +202,11 @@ async def test_consumers_at_work_neither_notice_nor_double_anything_while_months
             await asyncio.gather(handle(again), handle(again))
 
     async def handle(event_ids: list[UUID]) -> None:
-        async with AsyncSession(labour_engine) as session:
-            claimed = await claims.claim(session, "tests", event_ids)
+        async with driver_connection(labour_engine) as connection, connection.transaction():
+            claimed = await claims.claim(connection, "tests", event_ids)
             granted = [event_id for event_id, claim in claimed.items() if claim is Claim.GRANTED]
-            for event_id in granted:
-                await session.execute(text("INSERT INTO effect VALUES (:event_id)"), {"event_id": event_id})
-            await claims.complete(session, "tests", granted)
-            await session.commit()
+            await connection.execute("INSERT INTO effect SELECT unnest($1::uuid[])", granted)
+            await claims.complete(connection, "tests", granted)
 
     consumers = [asyncio.create_task(consume(name)) for name in range(3)]
     retention = Retention(labour_engine, keep=KEEP, replay_horizon=KEEP, batch_size=2)

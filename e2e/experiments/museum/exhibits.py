@@ -25,6 +25,7 @@ from messaging.unit_of_work import UnitOfWork
 from notification.application.batch_reaction import react_to_batch
 from notification.delivery import ledger
 from notification.delivery.twilio import Accepted, Twilio
+from notification.domain.transitions import record_sent
 
 PROMISES = {
     2: "every committed event reaches the bus",
@@ -89,13 +90,13 @@ class AckOnContention(Consumer[Happened]):
 
 @exhibit("commit inside the claim", scenarios.a_consumer_dies_after_the_effect, Consumer, 5, NO_EFFECT)
 def commit_inside_the_claim(name: str, *, react: React[Happened], **options: Any) -> Consumer[Happened]:
-    """A handler, or a repository that it used, committed the session it was given. It looks right because transactions should be
-    short. But the session also holds the claim, so the commit makes the claim permanent and releases the lock. If the process
-    then crashes before the effect is committed, the next delivery finds the event claimed and skips it.
+    """A handler, or a repository that it used, committed the transaction it was given. It looks right because transactions should
+    be short. But the transaction also holds the claim, so the commit makes the claim permanent and releases the lock. If the
+    process then crashes before the effect is committed, the next delivery finds the event claimed and skips it.
     """
 
     async def react_and_commit(uow: UnitOfWork, events: Sequence[Received[Happened]]) -> Collection[UUID]:
-        await uow.session.commit()
+        await uow.connection.execute("COMMIT; BEGIN")
         return await react(uow, events)
 
     return Consumer(name, react=react_and_commit, **options)
@@ -126,12 +127,12 @@ class DedupOutsideTheTransaction(Consumer[Happened]):
     async def _in_one_transaction(self, events: Sequence[Received[Happened]]) -> dict[UUID, Verdict]:
         ids = [event.id for event in events]
         async with self._units_of_work() as uow:
-            seen = {row.event_id for row in await claims.rows(uow.session, ids)}
+            seen = {row.event_id for row in await claims.rows(uow.connection, ids)}
         async with self._units_of_work() as uow:
             await self._react(uow, [event for event in events if event.id not in seen])
         await AFTER_EFFECT()
         async with self._units_of_work() as uow:
-            await claims.claim(uow.session, self.name, ids)
+            await claims.claim(uow.connection, self.name, ids)
         return dict.fromkeys(ids, Verdict.ACK)
 
 
@@ -215,10 +216,10 @@ def send_inside_the_transaction(provider: Twilio) -> React[Event]:
 
     async def write_and_send(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collection[UUID]:
         early = await react_to_batch(uow, events, wake_dispatcher=lambda: None)
-        for lease in await ledger.take(uow.session, limit=100, lease_seconds=30, call_within=10):
+        for lease in await ledger.take(uow.connection, limit=100, lease_seconds=30, call_within=10):
             outcome = await provider.send(to=lease.phone, body=lease.body, status_callback=scenarios.NO_CALLBACK)
             if isinstance(outcome, Accepted):
-                await ledger.record_sent(uow, lease.id, sid=outcome.sid)
+                await ledger.apply_one(uow, record_sent(lease.id, sid=outcome.sid))
         return early
 
     return write_and_send

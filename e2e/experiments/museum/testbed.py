@@ -150,8 +150,8 @@ def decode(envelope: Envelope) -> Happened:
 
 async def write(uow: UnitOfWork, events: Sequence[Received[Happened]]) -> Collection[UUID]:
     """The effect of an event: a row with its number, and no key that would prevent a second one."""
-    for received in events:
-        await uow.session.execute(text("INSERT INTO effect VALUES (:number)"), {"number": received.event.number})
+    numbers = [received.event.number for received in events]
+    await uow.connection.execute("INSERT INTO effect SELECT unnest($1::integer[])", numbers)
     return ()
 
 

@@ -178,10 +178,10 @@ class SendInTheClaim(NaiveConsumer):
     async def handle(self, message: Message) -> Verdict:
         event = event_id(message)
         async with self.parts.notification_work() as uow:
-            claim = (await claims.claim(uow.session, NAME, [event]))[event]
+            claim = (await claims.claim(uow.connection, NAME, [event]))[event]
             if claim is Claim.GRANTED:
                 await self.parts.send_texts(message)
-                await claims.complete(uow.session, NAME, [event])
+                await claims.complete(uow.connection, NAME, [event])
         return Verdict.NACK if claim is Claim.HELD_ELSEWHERE else Verdict.ACK
 
 
@@ -197,9 +197,9 @@ class RecordBeforeSend(NaiveConsumer):
     async def handle(self, message: Message) -> Verdict:
         event = event_id(message)
         async with self.parts.notification_work() as uow:
-            claim = (await claims.claim(uow.session, NAME, [event]))[event]
+            claim = (await claims.claim(uow.connection, NAME, [event]))[event]
             if claim is Claim.GRANTED:
-                await claims.complete(uow.session, NAME, [event])
+                await claims.complete(uow.connection, NAME, [event])
         if claim is Claim.GRANTED:
             await self.parts.send_texts(message)
         return Verdict.NACK if claim is Claim.HELD_ELSEWHERE else Verdict.ACK

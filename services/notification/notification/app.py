@@ -57,6 +57,7 @@ def build(settings: Settings) -> Litestar:
         routes=[TwilioController, PushController, operations],
         problems=PROBLEMS,
         dependencies={
+            "engine": Provide(lambda: engine, sync_to_thread=False),
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
             "retention": Provide(lambda: Retention.of(engine, settings), sync_to_thread=False),
             "settings": Provide(lambda: settings, sync_to_thread=False),

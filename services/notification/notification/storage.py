@@ -4,10 +4,12 @@ As in the Labour service, all tables of the service are declared here. `delivery
 of `notification_table` from state to state.
 """
 
-from collections.abc import Collection, Iterable
-from dataclasses import fields
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
+import asyncpg
+from msgspec.structs import astuple
 from sqlalchemy import (
     Column,
     DateTime,
@@ -17,14 +19,11 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
-    TextClause,
     UniqueConstraint,
     Uuid,
     func,
-    text,
 )
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from messaging.outbox import outbox
 from notification.domain.roster import Member, Roster
@@ -85,78 +84,82 @@ suppression_table = Table(
     Column("since", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
 )
 
-# Sorted, here and in the lock below, so that two batches with the same labours wait for each other and never deadlock.
-_ENSURE_ROSTERS = text("""
+# Sorted, here and in the lock, so that two batches with the same labours wait for each other and never deadlock.
+_ENSURE_ROSTERS = """
     INSERT INTO roster (labour_id, version)
-    SELECT labour_id, 0 FROM unnest(CAST(:labour_ids AS uuid[])) AS wanted (labour_id) ORDER BY labour_id
+    SELECT labour_id, 0 FROM unnest($1::uuid[]) AS wanted (labour_id) ORDER BY labour_id
     ON CONFLICT (labour_id) DO NOTHING
-""")
+"""
+
+_LOCK_ROSTERS = "SELECT 1 FROM roster WHERE labour_id = ANY($1::uuid[]) ORDER BY labour_id FOR UPDATE"
 
 # A statement of its own: under READ COMMITTED it sees what the previous holder of the lock committed.
-_LOCK_ROSTERS = text("""
-    SELECT labour_id, version FROM roster WHERE labour_id = ANY(CAST(:labour_ids AS uuid[])) ORDER BY labour_id FOR UPDATE
-""")
+_LOAD_ROSTERS = """
+    SELECT labour_id, version, person_id, name, phone, added_version, removed_version
+    FROM roster LEFT JOIN roster_member USING (labour_id)
+    WHERE labour_id = ANY($1::uuid[]) ORDER BY labour_id, added_version
+"""
 
-_LOAD_MEMBERS = text("""
-    SELECT labour_id, person_id, name, phone, added_version, removed_version FROM roster_member
-    WHERE labour_id = ANY(CAST(:labour_ids AS uuid[])) ORDER BY labour_id, added_version
-""")
-
-_SAVE_VERSIONS = text("""
-    UPDATE roster SET version = changed.version
-    FROM unnest(CAST(:labour_ids AS uuid[]), CAST(:versions AS integer[])) AS changed (labour_id, version)
+_SAVE_VERSIONS = """
+    UPDATE roster SET version = changed.version FROM unnest($1::uuid[], $2::integer[]) AS changed (labour_id, version)
     WHERE roster.labour_id = changed.labour_id
-""")
+"""
+
+_MEMBER = ("labour_id", *Member.__struct_fields__)
+_SAVE_MEMBERS = f"""
+    INSERT INTO roster_member ({", ".join(_MEMBER)})
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::integer[], $6::integer[])
+    ON CONFLICT (labour_id, person_id) DO UPDATE SET removed_version = excluded.removed_version
+"""  # noqa: S608
 
 
-def bulk_insert(table: Table, columns: Collection[str], conflict: str) -> TextClause:
-    """One statement that inserts any number of rows. The parameter of each column is the list of its values."""
+def column_types(table: Table, names: Iterable[str]) -> str:
+    """As a statement that reads rows from JSON declares them: `id UUID, attempt INTEGER, …`."""
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
-    values = ", ".join(f"CAST(:{name} AS {table.c[name].type.compile(dialect)}[])" for name in columns)
-    into = f"{table.name} ({', '.join(columns)})"
-    return text(f"INSERT INTO {into} SELECT * FROM unnest({values}) ON CONFLICT {conflict}")  # noqa: S608
-
-
-_MEMBER = tuple(field.name for field in fields(Member))
-_SAVE_MEMBERS = bulk_insert(
-    roster_member_table,
-    ("labour_id", *_MEMBER),
-    "(labour_id, person_id) DO UPDATE SET removed_version = excluded.removed_version",
-)
+    return ", ".join(f"{name} {table.c[name].type.compile(dialect)}" for name in names)
 
 
 class Rosters:
-    """The rosters that a batch of events needs, locked from `load` until the end of the transaction.
+    """The rosters that a batch of events needs. It remembers what it loaded, so `save` writes only what changed."""
 
-    It remembers what it loaded, so `save` writes only the rosters and members that changed.
-    """
-
-    def __init__(self, session: AsyncSession) -> None:
-        self._session = session
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
         self._loaded = dict[UUID, Roster]()
 
-    async def load(self, labour_ids: Collection[UUID]) -> dict[UUID, Roster]:
-        """A roster for every labour: an empty one, at version 0, for a labour that has none yet."""
-        wanted = {"labour_ids": list(labour_ids)}
-        await self._session.execute(_ENSURE_ROSTERS, wanted)
-        versions = {row.labour_id: row.version for row in await self._session.execute(_LOCK_ROSTERS, wanted)}
-        members: dict[UUID, list[Member]] = {labour_id: [] for labour_id in versions}
-        for labour_id, *member in await self._session.execute(_LOAD_MEMBERS, wanted):
-            members[labour_id].append(Member(*member))
-        self._loaded = {one: Roster(one, version, tuple(members[one])) for one, version in versions.items()}
+    async def load(self, versions: Mapping[UUID, int]) -> dict[UUID, Roster]:
+        """A roster for every labour: an empty one, at version 0, for a labour that has none yet.
+
+        `versions` has the highest version that the events of each labour name. A roster that has reached it is not changed by
+        them, and is only read. The others are locked until the end of the transaction, and read again: a change that another
+        consumer was about to commit is in them.
+        """
+        self._loaded = await self._read(versions)
+        if behind := [one.labour_id for one in self._loaded.values() if one.version < versions[one.labour_id]]:
+            await self._connection.execute(_ENSURE_ROSTERS, behind)
+            await self._connection.execute(_LOCK_ROSTERS, behind)
+            self._loaded |= await self._read(behind)
         return dict(self._loaded)
+
+    async def _read(self, labour_ids: Iterable[UUID]) -> dict[UUID, Roster]:
+        wanted = list(labour_ids)
+        versions, members = dict.fromkeys(wanted, 0), defaultdict[UUID, list[Member]](list)
+        for labour_id, version, person_id, *member in await self._connection.fetch(_LOAD_ROSTERS, wanted):
+            versions[labour_id] = version
+            if person_id is not None:
+                members[labour_id].append(Member(person_id, *member))
+        return {one: Roster(one, version, tuple(members[one])) for one, version in versions.items()}
 
     async def save(self, rosters: Iterable[Roster]) -> None:
         changed = [roster for roster in rosters if roster.version != self._loaded[roster.labour_id].version]
         if not changed:
             return
         ids, versions = [one.labour_id for one in changed], [one.version for one in changed]
-        await self._session.execute(_SAVE_VERSIONS, {"labour_ids": ids, "versions": versions})
+        await self._connection.execute(_SAVE_VERSIONS, ids, versions)
         rows = [
-            (roster.labour_id, member)
+            (roster.labour_id, *astuple(member))
             for roster in changed
             for member in roster.members
             if member not in self._loaded[roster.labour_id].members
         ]
-        columns = {name: [getattr(member, name) for _, member in rows] for name in _MEMBER}
-        await self._session.execute(_SAVE_MEMBERS, {"labour_id": [labour_id for labour_id, _ in rows], **columns})
+        if rows:
+            await self._connection.execute(_SAVE_MEMBERS, *zip(*rows, strict=True))

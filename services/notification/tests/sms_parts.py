@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 from litestar.testing import AsyncTestClient
-from sqlalchemy import RowMapping, select, text
 from uuid_utils.compat import uuid7
 
 from messaging.faults import FaultPoint
@@ -23,7 +23,6 @@ from notification.delivery.twilio import Twilio
 from notification.domain import wording
 from notification.domain.notification import Notification
 from notification.settings import Settings
-from notification.storage import notification_table, suppression_table
 from sms_sandbox import Address, running
 
 ACCOUNT = "AC" + "a1" * 16
@@ -116,7 +115,7 @@ class PostOffice:
 
     async def post(self, *new: Notification) -> Sequence[Notification]:
         async with self.units() as uow:
-            await ledger.insert_pending(uow.session, new)
+            await ledger.insert_pending(uow.connection, new)
         return new
 
     async def post_one(self, phone: str = PHONE, **fields: Any) -> Notification:
@@ -132,22 +131,22 @@ class PostOffice:
             assert await self.put_in_doubt(one)
             await self.reconciler().run_once()
         async with self.units() as uow:
-            await ledger.take(uow.session, limit=1, lease_seconds=60, call_within=1)
+            await ledger.take(uow.connection, limit=1, lease_seconds=60, call_within=1)
         return one.id
 
     async def expire_leases(self) -> int:
         async with self.units() as uow:
-            return await ledger.expire_leases(uow.session)
+            return await ledger.expire_leases(uow.connection)
 
     async def callback(self, notification_id: UUID, status: str, **facts: Any) -> bool:
         facts = {"sid": SID, "code": 30003, "attempt": 1, **facts}
         async with self.units() as uow:
             return await callbacks.apply_status(uow, notification_id, status=status, **facts)
 
-    async def row(self, notification_id: UUID) -> RowMapping:
+    async def row(self, notification_id: UUID) -> asyncpg.Record:
         async with self.units() as uow:
-            statement = select(notification_table).where(notification_table.c.id == notification_id)
-            return (await uow.session.execute(statement)).mappings().one()
+            [row] = await uow.connection.fetch("SELECT * FROM notification WHERE id = $1", notification_id)
+            return row
 
     async def state(self, notification_id: UUID) -> str:
         return str((await self.row(notification_id))["state"])
@@ -155,17 +154,17 @@ class PostOffice:
     async def events(self, notification_id: UUID) -> list[str]:
         """The types of the events about this notification, in the order of the outbox."""
         async with self.units() as uow:
-            rows = await uow.session.execute(text("SELECT topic, payload FROM outbox ORDER BY position"))
-            return [row.topic for row in rows if json.loads(row.payload)["notification_id"] == str(notification_id)]
+            rows = await uow.connection.fetch("SELECT topic, payload FROM outbox ORDER BY position")
+            return [topic for topic, payload in rows if json.loads(payload)["notification_id"] == str(notification_id)]
 
     async def suppressed(self) -> set[str]:
         async with self.units() as uow:
-            return set(await uow.session.scalars(select(suppression_table.c.phone)))
+            return {row["phone"] for row in await uow.connection.fetch("SELECT phone FROM suppression")}
 
     async def put_in_doubt(self, one: Notification) -> bool:
         """As a sender leaves it that dies before its call: taken, and the lease expired. False if it is not due."""
         async with self.units() as uow:
-            leases = await ledger.take(uow.session, limit=1, lease_seconds=0, call_within=0)
+            leases = await ledger.take(uow.connection, limit=1, lease_seconds=0, call_within=0)
         return [lease.id for lease in leases] == [one.id] and await self.expire_leases() == 1
 
     def fault(self, name: str, **settings: Any) -> None:

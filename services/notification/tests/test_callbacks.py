@@ -6,6 +6,7 @@ import random
 import pytest
 
 from notification.delivery import ledger
+from notification.domain.transitions import record_sent
 
 from .sms_parts import PostOffice
 
@@ -70,7 +71,7 @@ async def test_the_failure_of_an_older_attempt_does_not_change_the_one_under_way
 async def test_the_failure_of_another_message_does_not_change_the_one_that_the_row_has(office: PostOffice) -> None:
     notification_id = await office.post_sending(attempt=2)
     async with office.units() as uow:
-        await ledger.record_sent(uow, notification_id, sid=OTHER_SID, attempt=2)
+        await ledger.apply_one(uow, record_sent(notification_id, sid=OTHER_SID, attempt=2))
 
     for status in ("undelivered", "failed"):
         assert not await office.callback(notification_id, status, attempt=1)
@@ -82,6 +83,6 @@ async def test_the_failure_of_another_message_does_not_change_the_one_that_the_r
 async def test_a_message_that_an_operator_declared_sent_can_still_turn_out_undelivered(office: PostOffice) -> None:
     notification_id = await office.post_sending()
     async with office.units() as uow:
-        await ledger.record_sent(uow, notification_id, sid=None)
+        await ledger.apply_one(uow, record_sent(notification_id, sid=None))
 
     assert await office.callback(notification_id, "undelivered")

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import time
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
@@ -12,7 +11,7 @@ from e2e.support.crash import crash_at
 from e2e.support.waiting import eventually
 from fern.runtime.postgres import TemporaryServer
 from messaging.database import connect_raw
-from notification.delivery import dispatcher
+from notification.delivery import dispatcher, recorder
 
 from .sms_parts import PostOffice, held_at, notification
 
@@ -46,11 +45,11 @@ async def test_an_event_is_committed_with_the_transition_it_reports(office: Post
     await office.dispatcher().run_once()
 
     async with office.units() as uow:
-        same = await uow.session.execute(
-            text("""SELECT n.id, n.xmin::text = o.xmin::text AS same FROM notification n
-                    JOIN outbox o ON o.payload::jsonb ->> 'notification_id' = n.id::text""")
+        same = await uow.connection.fetch(
+            """SELECT n.id, n.xmin::text = o.xmin::text FROM notification n
+               JOIN outbox o ON o.payload::jsonb ->> 'notification_id' = n.id::text"""
         )
-        together = {row.id: row.same for row in same}
+        together = dict(tuple(row) for row in same)
 
     assert together == {sent.id: True, refused.id: True}
 
@@ -58,7 +57,7 @@ async def test_an_event_is_committed_with_the_transition_it_reports(office: Post
 async def test_a_transition_that_is_not_committed_emits_no_event(office: PostOffice) -> None:
     one = await office.post_one()
 
-    with crash_at(dispatcher.AFTER_RECORD):
+    with crash_at(recorder.AFTER_RECORD):
         await office.dispatcher().run_once()
 
     assert await office.state(one.id) == "SENDING"
@@ -90,9 +89,7 @@ async def test_no_transaction_and_no_lock_is_held_over_the_call(
             database,
         )
         async with office.units() as uow:  # and another transaction can lock the row at once
-            await uow.session.execute(
-                text("SELECT 1 FROM notification WHERE id = :id FOR UPDATE NOWAIT"), {"id": one.id}
-            )
+            await uow.connection.execute("SELECT 1 FROM notification WHERE id = $1 FOR UPDATE NOWAIT", one.id)
 
         assert not calling.done()
         assert (transactions, locks) == ([], [])
@@ -109,7 +106,7 @@ async def test_many_calls_are_under_way_at_once_and_not_more_than_allowed(office
 
     async with held_at(dispatcher.AFTER_CALL, sender.run(stop), tasks=25):  # 25 have called, and none of them has ended
         async with office.units() as uow:
-            waiting = await uow.session.scalar(text("SELECT count(*) FROM notification WHERE state = 'PENDING'"))
+            waiting = await uow.connection.fetchval("SELECT count(*) FROM notification WHERE state = 'PENDING'")
         assert (await _texts(office), waiting) == (25, 15)
         stop.set()
 

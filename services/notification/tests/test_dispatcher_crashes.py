@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
 from conftest import units_of_work
 from e2e.support.crash import SimulatedCrash
@@ -86,8 +85,8 @@ async def live(office: PostOffice, life: Life) -> None:
 
 async def unsettled(office: PostOffice) -> int:
     async with office.units() as uow:
-        count = await uow.session.scalar(
-            text("SELECT count(*) FROM notification WHERE state IN ('PENDING', 'SENDING', 'IN_DOUBT')")
+        count = await uow.connection.fetchval(
+            "SELECT count(*) FROM notification WHERE state IN ('PENDING', 'SENDING', 'IN_DOUBT')"
         )
     return int(count or 0) + (office.sms.sandbox.store.next_step_at() is not None)
 

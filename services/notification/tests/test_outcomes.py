@@ -53,7 +53,7 @@ async def test_an_opt_out_holds_for_every_later_message(office: PostOffice) -> N
 
 async def test_an_opt_in_is_not_undone_by_a_message_under_way(office: PostOffice) -> None:
     async with office.units() as uow:
-        await ledger.suppress(uow.session, PHONE)
+        await ledger.suppress(uow.connection, [PHONE])
     await office.post_one()
 
     async with held_at(dispatcher.AFTER_TAKE, office.dispatcher().run_once()), office.units() as uow:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Select, and_, func, select, text
+from sqlalchemy import Select, and_, func, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -35,15 +35,16 @@ _POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]
 _TYPES = {column.name: column.type.compile(_POSTGRES) for column in told_table.columns}
 
 # Keeps the highest-ranked status of a message, of those in the batch and in the table; a lower one never overwrites it.
-_SAVE = text(f"""
+_SAVE = f"""
     INSERT INTO told ({", ".join(_TYPES)})
     SELECT DISTINCT ON (notification_id) *
-    FROM unnest({", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in _TYPES.items())}) AS batch ({", ".join(_TYPES)})
+    FROM unnest({", ".join(f"${number}::{kind}[]" for number, kind in enumerate(_TYPES.values(), 1))})
+        AS batch ({", ".join(_TYPES)})
     ORDER BY notification_id, rank DESC
     ON CONFLICT (notification_id) DO UPDATE
     SET status = excluded.status, rank = excluded.rank, at = excluded.at, reason = excluded.reason
     WHERE told.rank < excluded.rank
-""")  # noqa: S608
+"""  # noqa: S608
 
 
 class ToldRow(msgspec.Struct, frozen=True):
@@ -106,7 +107,7 @@ async def react(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collectio
         for received in events
         if isinstance(received.event, NotificationSent | NotificationDelivered | NotificationFailed)
     ]
-    await uow.session.execute(_SAVE, {name: [row[name] for row in rows] for name in _TYPES})
+    await uow.connection.execute(_SAVE, *([row[name] for row in rows] for name in _TYPES))
     return ()
 
 

@@ -6,8 +6,9 @@ from uuid import UUID
 
 import msgspec
 from sqlalchemy import ColumnElement, Double, func, select
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from notification.domain.errors import NoSuchNotification
 from notification.domain.notification import UNSETTLED, NotificationState
 from notification.storage import notification_table
 
@@ -45,33 +46,35 @@ _COLUMNS = notification_table.c
 _VISIBLE = [_COLUMNS[name] for name in NotificationView.__struct_fields__]
 
 
-async def of_labour(session: AsyncSession, labour_id: UUID) -> list[NotificationView]:
-    return await _views(session, _COLUMNS.labour_id == labour_id)
+async def of_labour(connection: AsyncConnection, labour_id: UUID) -> list[NotificationView]:
+    return await _views(connection, _COLUMNS.labour_id == labour_id)
 
 
-async def in_state(session: AsyncSession, state: NotificationState, limit: int) -> list[NotificationView]:
-    return await _views(session, _COLUMNS.state == state, limit)
+async def in_state(connection: AsyncConnection, state: NotificationState, limit: int) -> list[NotificationView]:
+    return await _views(connection, _COLUMNS.state == state, limit)
 
 
-async def about_events(session: AsyncSession, event_ids: Collection[UUID]) -> list[NotificationView]:
-    return await _views(session, _COLUMNS.event_id.in_(event_ids))
+async def about_events(connection: AsyncConnection, event_ids: Collection[UUID]) -> list[NotificationView]:
+    return await _views(connection, _COLUMNS.event_id.in_(event_ids))
 
 
-async def one(session: AsyncSession, notification_id: UUID) -> NotificationView | None:
-    return next(iter(await _views(session, _COLUMNS.id == notification_id)), None)
+async def one(connection: AsyncConnection, notification_id: UUID) -> NotificationView:
+    for view in await _views(connection, _COLUMNS.id == notification_id):
+        return view
+    raise NoSuchNotification(notification_id)
 
 
-async def counts(session: AsyncSession) -> LedgerCounts:
-    rows = await session.execute(select(_COLUMNS.state, func.count()).group_by(_COLUMNS.state))
+async def counts(connection: AsyncConnection) -> LedgerCounts:
+    rows = await connection.execute(select(_COLUMNS.state, func.count()).group_by(_COLUMNS.state))
     counted: dict[str, int] = dict(tuple(row) for row in rows)
     age = func.extract("epoch", func.clock_timestamp() - func.min(_COLUMNS.created_at)).cast(Double)
-    oldest = await session.execute(select(age).where(_COLUMNS.state.in_(UNSETTLED)))
+    oldest = await connection.execute(select(age).where(_COLUMNS.state.in_(UNSETTLED)))
     return LedgerCounts({state: counted.get(state, 0) for state in NotificationState}, oldest.scalar_one())
 
 
 async def _views(
-    session: AsyncSession, condition: ColumnElement[bool], limit: int | None = None
+    connection: AsyncConnection, condition: ColumnElement[bool], limit: int | None = None
 ) -> list[NotificationView]:
     """Oldest first."""
-    rows = await session.execute(select(*_VISIBLE).where(condition).order_by(_COLUMNS.id).limit(limit))
+    rows = await connection.execute(select(*_VISIBLE).where(condition).order_by(_COLUMNS.id).limit(limit))
     return [NotificationView(**{**row, "state": NotificationState(row["state"])}) for row in rows.mappings()]

@@ -10,6 +10,7 @@ from structlog import get_logger
 
 from messaging.unit_of_work import UnitOfWork
 from notification.delivery import ledger
+from notification.domain.transitions import record_delivered, record_sent, record_undelivered
 
 log = get_logger()
 
@@ -36,14 +37,15 @@ async def apply_status(
     """
     match status:
         case "accepted" | "queued" | "sending" | "sent":
-            return await ledger.record_sent(uow, notification_id, sid=sid)
+            return await ledger.apply_one(uow, record_sent(notification_id, sid=sid))
         case "delivered":
-            await ledger.record_sent(uow, notification_id, sid=sid)
-            return await ledger.record_delivered(uow, notification_id)
+            await ledger.apply_one(uow, record_sent(notification_id, sid=sid))
+            return await ledger.apply_one(uow, record_delivered(notification_id))
         case "undelivered" | "failed":
             reason = _REASONS.get(code or 0, f"the network did not deliver it (error {code or 'unknown'})")
-            await ledger.record_sent(uow, notification_id, sid=sid, attempt=attempt)
-            return await ledger.record_undelivered(uow, notification_id, sid=sid, reason=reason, code=code)
+            await ledger.apply_one(uow, record_sent(notification_id, sid=sid, attempt=attempt))
+            undelivered = record_undelivered(notification_id, sid=sid, reason=reason, code=code)
+            return await ledger.apply_one(uow, undelivered)
         case _:
             log.warning("unknown message status", notification_id=str(notification_id), status=status)
             return False
@@ -52,8 +54,8 @@ async def apply_status(
 async def apply_inbound(uow: UnitOfWork, *, phone: str, body: str) -> None:
     word = body.strip().upper()
     if word in STOP_WORDS:
-        await ledger.suppress(uow.session, phone)
+        await ledger.suppress(uow.connection, [phone])
         log.info("a person opted out")
     elif word in START_WORDS:
-        await ledger.unsuppress(uow.session, phone)
+        await ledger.unsuppress(uow.connection, phone)
         log.info("a person opted in again")

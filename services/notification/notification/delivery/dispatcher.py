@@ -3,7 +3,8 @@
 1. Take rows: set SENDING, attempt + 1 and a lease, and commit.
 2. Check the clock: a process that was paused too long after step 1 must not call, because its lease may have expired.
 3. Call the provider, with no transaction open and no row locked.
-4. Record the outcome and its event in one transaction, only if the row still belongs to this attempt.
+4. Record the outcome and its event in one transaction, only if the row still belongs to this attempt. `recorder.py` does so
+   for all outcomes that have arrived.
 
 After a crash in step 2, 3 or 4 the lease expires, the row is in doubt, and the reconciler asks the provider.
 
@@ -15,11 +16,12 @@ import time
 
 from structlog import get_logger
 
-from messaging.backoff import Backoff, delay, wait, wait_for_any
+from messaging.backoff import Backoff, wait, wait_for_any
 from messaging.database import is_transient
 from messaging.faults import FaultPoint
 from messaging.unit_of_work import UnitsOfWork
 from notification.delivery import ledger
+from notification.delivery.recorder import Recorder
 from notification.delivery.twilio import (
     OPTED_OUT,
     Accepted,
@@ -36,7 +38,6 @@ log = get_logger()
 
 AFTER_TAKE = FaultPoint("dispatcher.after_take_before_call", "rows are leased, the provider was not called")
 AFTER_CALL = FaultPoint("dispatcher.after_call_before_record", "the provider has answered, the ledger does not know")
-AFTER_RECORD = FaultPoint("dispatcher.after_record_before_commit", "the outcome is written, not committed")
 
 
 class SendRate:
@@ -84,6 +85,7 @@ class Dispatcher:
         self._units_of_work, self._provider, self._callback_url = units_of_work, provider, callback_url
         self._lease_seconds, self._call_within = lease_seconds, call_within
         self._in_flight, self._poll_interval, self._stop_limit = in_flight, poll_interval, stop_limit
+        self._recorder = Recorder(units_of_work)
         self._rate = SendRate(per_second)
         self._woken = asyncio.Event()
         self._credentials_backoff = Backoff(base=1.0, cap=60.0)
@@ -144,7 +146,7 @@ class Dispatcher:
             return []
         async with self._units_of_work() as uow:
             leases = await ledger.take(
-                uow.session, limit=limit, lease_seconds=self._lease_seconds, call_within=self._call_within
+                uow.connection, limit=limit, lease_seconds=self._lease_seconds, call_within=self._call_within
             )
         self._rate.spend(len(leases))
         return leases
@@ -173,22 +175,7 @@ class Dispatcher:
         return await self._provider.send(to=lease.phone, body=lease.body, status_callback=callback)
 
     async def _record(self, lease: Lease, outcome: SendOutcome) -> None:
-        async with self._units_of_work() as uow:
-            match outcome:
-                case Accepted(sid):
-                    ours = await ledger.record_sent(uow, lease.id, sid=sid, attempt=lease.attempt)
-                case PermanentlyRefused(code, reason):
-                    ours = await ledger.record_failed(uow, lease.id, attempt=lease.attempt, reason=reason, code=code)
-                    if code == OPTED_OUT and not lease.suppressed:  # the provider knows of an opt-out that we do not
-                        await ledger.suppress(uow.session, lease.phone)
-                case NotSent(reason, retry_in):
-                    pause = retry_in + delay(lease.attempt, base=1.0, cap=60.0) if retry_in else 0.0
-                    ours = await ledger.return_to_queue(uow, lease, retry_in=pause, reason=reason)
-                case Misconfigured(reason):
-                    ours = await ledger.return_to_queue(uow, lease, retry_in=0.0, reason=reason)
-                case Unknown(reason):
-                    ours = await ledger.mark_in_doubt(uow, lease, reason=reason)
-            await AFTER_RECORD()
+        ours = await self._recorder.record(lease, outcome)
         self._pause_if_misconfigured(outcome)
         log.info(
             "sms attempted" if ours else "late sms outcome ignored",

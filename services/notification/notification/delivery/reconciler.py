@@ -21,6 +21,7 @@ from notification.delivery import ledger
 from notification.delivery.twilio import Twilio
 from notification.domain.errors import ProviderSilent
 from notification.domain.notification import InDoubt, NotificationState, Policy
+from notification.domain.transitions import record_failed, record_sent, send_again
 from notification.domain.wording import reference
 
 log = get_logger()
@@ -77,11 +78,11 @@ class Reconciler:
 
     async def run_once(self) -> Reconciled:
         async with self._units_of_work() as uow:
-            if expired := await ledger.expire_leases(uow.session):
+            if expired := await ledger.expire_leases(uow.connection):
                 log.warning("leases expired", count=expired)
         async with self._units_of_work() as uow:
             in_doubt = await ledger.take_in_doubt(
-                uow.session, limit=AT_ONCE, ask_interval=self._ask_interval, quarantine=self._quarantine
+                uow.connection, limit=AT_ONCE, ask_interval=self._ask_interval, quarantine=self._quarantine
             )
         counts = Reconciled()
         await asyncio.gather(*(self._reconcile(one, counts) for one in in_doubt))
@@ -98,19 +99,20 @@ class Reconciler:
         await AFTER_ASK()
         async with self._units_of_work() as uow:
             if sid is not None:
-                await ledger.record_sent(uow, one.id, sid=sid, attempt=one.attempt)
+                await ledger.apply_one(uow, record_sent(one.id, sid=sid, attempt=one.attempt))
                 counts.found += 1
                 verdict = "found"
             elif policy is Policy.AT_LEAST_ONCE or (one.quarantine_over and policy is Policy.ASK):
                 # Without a quarantine the pauses must grow, or a provider that lists nothing would cause texts without end.
                 pause = delay(one.attempt, base=self._ask_interval, cap=HOUR) if policy is Policy.AT_LEAST_ONCE else 0.0
-                await ledger.send_again(uow, one.id, attempt=one.attempt, pause=pause)
+                await ledger.apply_one(uow, send_again(one.id, attempt=one.attempt, pause=pause))
                 counts.sent_again += 1
                 verdict = "absent: sending again"
             elif one.quarantine_over and policy is Policy.AT_MOST_ONCE:
                 reason = "it is unknown whether it was sent, and this kind of message is never sent twice"
                 start = (NotificationState.IN_DOUBT,)
-                await ledger.record_failed(uow, one.id, attempt=one.attempt, reason=reason, start=start)
+                given_up = record_failed(one.id, attempt=one.attempt, reason=reason, start=start)
+                await ledger.apply_one(uow, given_up)
                 counts.given_up += 1
                 verdict = "absent: given up"
             else:

@@ -7,9 +7,11 @@ PENDING ─► SENDING(attempt n) ─► SENT(sid) ─► DELIVERED
    └────── IN_DOUBT ─► SENT or FAILED                       it is unknown whether the provider accepted it
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 
 class NotificationState(StrEnum):
@@ -43,8 +45,7 @@ class Resolution(StrEnum):
     GIVE_UP = "give-up"
 
 
-@dataclass(frozen=True, slots=True)
-class Notification:
+class Notification(Struct, frozen=True):
     """A row of the ledger as it is first written. (event_id, person_id, channel) is unique."""
 
     id: UUID
@@ -59,8 +60,7 @@ class Notification:
     channel: str = "sms"
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """The right to send a message once. The call must begin before `call_before`, in seconds of `ledger.clock()`."""
 
     id: UUID
@@ -71,8 +71,7 @@ class Lease:
     call_before: float
 
 
-@dataclass(frozen=True, slots=True)
-class InDoubt:
+class InDoubt(NamedTuple):
     """A message to ask the provider about. `quarantine_over` was true before the question was asked."""
 
     id: UUID

@@ -5,9 +5,10 @@ a person added later is not, and a person removed earlier is not. If the local r
 the consumer returns it to the bus and gets it again later.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from uuid import UUID
 
+from msgspec import Struct
 from uuid_utils.compat import uuid7
 
 from contracts.events import Event, LabourAnnounced, LabourBegun, LabourCompleted, SubscriberAdded, SubscriberRemoved
@@ -20,12 +21,11 @@ TOPICS = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reaction:
+class Reaction(Struct, frozen=True):
     """The roster after the event and the messages to send. An `early` event changes nothing and must be delivered again."""
 
     roster: Roster
-    notifications: tuple[Notification, ...] = ()
+    notifications: Sequence[Notification] = ()
     early: bool = False
 
 
@@ -38,25 +38,28 @@ def react(event_id: UUID, event: Event, roster: Roster) -> Reaction:
             members = roster.members_at(event.roster_version)
             if members is None:
                 return Reaction(roster, early=True)
-            return Reaction(roster, tuple(_notification(event_id, event, member) for member in members))
+            return Reaction(roster, _notifications(event_id, event, members))
         case _:
             raise TypeError(f"no reaction to {event.type}: remove it from TOPICS or add a case here")
 
 
-def _notification(
-    event_id: UUID, event: LabourBegun | LabourAnnounced | LabourCompleted, member: Member
-) -> Notification:
-    notification_id = uuid7()
+def _notifications(
+    event_id: UUID, event: LabourBegun | LabourAnnounced | LabourCompleted, members: tuple[Member, ...]
+) -> list[Notification]:
+    """The text is worded once for all of them; only the reference differs."""
     announced = event.text if isinstance(event, LabourAnnounced) else ""
-    body = wording.write(event.type, mother_name=event.mother_name, text=announced, notification_id=notification_id)
-    return Notification(
-        id=notification_id,
-        event_id=event_id,
-        event_type=event.type,
-        labour_id=event.labour_id,
-        person_id=member.person_id,
-        person_name=member.name,
-        phone=member.phone,
-        body=body,
-        segments=wording.segments(body),
-    )
+    draft = wording.draft(event.type, mother_name=event.mother_name, text=announced)
+    return [
+        Notification(
+            id=(notification_id := uuid7()),
+            event_id=event_id,
+            event_type=event.type,
+            labour_id=event.labour_id,
+            person_id=member.person_id,
+            person_name=member.name,
+            phone=member.phone,
+            body=draft.to(notification_id),
+            segments=draft.segments,
+        )
+        for member in members
+    ]

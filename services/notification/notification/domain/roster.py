@@ -5,14 +5,17 @@ applied only on top of the version before it. A member is never deleted: the ver
 stay, so the members at any earlier version are known. So nothing here needs the bus to keep any order.
 """
 
-from dataclasses import dataclass, replace
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from contracts.events import SubscriberAdded, SubscriberRemoved
 
+RosterChange = SubscriberAdded | SubscriberRemoved
 
-@dataclass(frozen=True, slots=True)
-class Member:
+
+class Member(Struct, frozen=True):
     person_id: UUID
     name: str
     phone: str
@@ -23,8 +26,7 @@ class Member:
         return self.added_version <= version and (self.removed_version is None or self.removed_version > version)
 
 
-@dataclass(frozen=True, slots=True)
-class Roster:
+class Roster(Struct, frozen=True):
     labour_id: UUID
     version: int = 0
     members: tuple[Member, ...] = ()
@@ -35,7 +37,7 @@ class Roster:
             return None
         return tuple(member for member in self.members if member.was_on(version))
 
-    def apply(self, change: SubscriberAdded | SubscriberRemoved) -> "Roster | None":
+    def apply(self, change: RosterChange) -> "Roster | None":
         """The roster after `change`, or None if a change before it is missing."""
         if self.version < change.roster_version - 1:
             return None

@@ -7,6 +7,7 @@ import msgspec
 from litestar import Controller, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from messaging.unit_of_work import UnitsOfWork
 from notification.application import commands, queries
@@ -21,10 +22,10 @@ class NotificationController(Controller):
 
     @get(summary="List the messages about a labour and their states. Only operators may.")
     async def list_notifications(
-        self, units_of_work: NamedDependency[UnitsOfWork], labour_id: FromPath[UUID]
+        self, engine: NamedDependency[AsyncEngine], labour_id: FromPath[UUID]
     ) -> Items[NotificationView]:
-        async with units_of_work() as uow:
-            return Items(await queries.of_labour(uow.session, labour_id))
+        async with engine.connect() as connection:
+            return Items(await queries.of_labour(connection, labour_id))
 
 
 class Resolve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,24 +39,30 @@ class LedgerOperations(Controller):
     @get(summary="List the messages in one state, oldest first, or all messages about some events. Only operators may.")
     async def list_messages(
         self,
-        units_of_work: NamedDependency[UnitsOfWork],
+        engine: NamedDependency[AsyncEngine],
         event_id: FromQuery[list[UUID] | None] = None,
         wanted: Annotated[NotificationState, QueryParameter(name="state")] = NotificationState.IN_DOUBT,
         limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
     ) -> Items[NotificationView]:
-        async with units_of_work() as uow:
+        async with engine.connect() as connection:
             if event_id:
-                return Items(await queries.about_events(uow.session, event_id))
-            return Items(await queries.in_state(uow.session, wanted, limit))
+                return Items(await queries.about_events(connection, event_id))
+            return Items(await queries.in_state(connection, wanted, limit))
 
     @get("/counts", summary="Count the messages in each state. Only operators may.")
-    async def count_messages(self, units_of_work: NamedDependency[UnitsOfWork]) -> LedgerCounts:
-        async with units_of_work() as uow:
-            return await queries.counts(uow.session)
+    async def count_messages(self, engine: NamedDependency[AsyncEngine]) -> LedgerCounts:
+        async with engine.connect() as connection:
+            return await queries.counts(connection)
 
     @post("/{notification_id:uuid}/resolve", status_code=200, summary="Resolve a message in doubt. Only operators may.")
     async def resolve(
-        self, units_of_work: NamedDependency[UnitsOfWork], notification_id: FromPath[UUID], data: JSONBody[Resolve]
+        self,
+        units_of_work: NamedDependency[UnitsOfWork],
+        engine: NamedDependency[AsyncEngine],
+        notification_id: FromPath[UUID],
+        data: JSONBody[Resolve],
     ) -> NotificationView:
         async with units_of_work() as uow:
-            return await commands.resolve(uow, notification_id, data.decision)
+            await commands.resolve(uow, notification_id, data.decision)
+        async with engine.connect() as connection:
+            return await queries.one(connection, notification_id)

@@ -1,0 +1,132 @@
+"""Records the outcomes of calls: all that have arrived, in one transaction.
+
+While a transaction is under way, the outcomes that arrive wait, and the next transaction writes all of them, as a group commit
+does. There is no timer: an outcome that arrives alone is written at once. Each outcome is still conditional on the state and the
+attempt of its row, and the events of all are added to the outbox in the same transaction.
+
+If a transaction fails because of what it writes, its outcomes are recorded one by one, so that a bad one affects only itself. If
+the database is unavailable, all of them fail, and their senders try again.
+"""
+
+import asyncio
+from collections.abc import Collection
+from typing import NamedTuple
+from uuid import UUID
+
+from structlog import get_logger
+
+from messaging import trace
+from messaging.backoff import delay
+from messaging.database import is_transient
+from messaging.faults import FaultPoint
+from messaging.unit_of_work import UnitsOfWork
+from notification.delivery import ledger
+from notification.delivery.twilio import (
+    OPTED_OUT,
+    Accepted,
+    Misconfigured,
+    NotSent,
+    PermanentlyRefused,
+    SendOutcome,
+    Unknown,
+)
+from notification.domain.notification import Lease
+from notification.domain.transitions import (
+    Transition,
+    mark_in_doubt,
+    record_failed,
+    record_sent,
+    return_to_queue,
+)
+
+log = get_logger()
+
+AFTER_RECORD = FaultPoint("dispatcher.after_record_before_commit", "the outcomes are written, not committed")
+
+
+class _Waiting(NamedTuple):
+    lease: Lease
+    outcome: SendOutcome
+    recorded: asyncio.Future[bool]
+
+
+class Recorder:
+    def __init__(self, units_of_work: UnitsOfWork) -> None:
+        self._units_of_work = units_of_work
+        self._waiting = list[_Waiting]()
+        self._writing: asyncio.Task[None] | None = None
+
+    async def record(self, lease: Lease, outcome: SendOutcome) -> bool:
+        """Returns after the commit: False if the row no longer belongs to this attempt. Raises what the transaction raised.
+
+        An outcome is recorded even if the task that waits for it is cancelled.
+        """
+        one = _Waiting(lease, outcome, asyncio.get_running_loop().create_future())
+        self._waiting.append(one)
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_all(), name="recorder")
+        return await one.recorded
+
+    async def _write_all(self) -> None:
+        try:
+            while self._waiting:
+                await self._write(self._next_group())
+        finally:
+            self._writing = None
+
+    def _next_group(self) -> Collection[_Waiting]:
+        """All that wait, but one for each message: what its call and a stop during the call say are written in that order."""
+        group, later = dict[UUID, _Waiting](), list[_Waiting]()
+        for one in self._waiting:
+            if group.setdefault(one.lease.id, one) is not one:
+                later.append(one)
+        self._waiting = later
+        return group.values()
+
+    async def _write(self, group: Collection[_Waiting]) -> None:
+        try:
+            changed = await self._in_one_transaction(group)
+        except BaseException as error:
+            if isinstance(error, Exception) and not is_transient(error) and len(group) > 1:
+                log.warning("recording outcomes one by one", size=len(group), error=type(error).__name__)
+                for one in group:
+                    await self._write([one])
+                return
+            for one in group:
+                if not one.recorded.done():  # it is, if its sender was cancelled
+                    one.recorded.set_exception(error)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        else:
+            for one in group:
+                if not one.recorded.done():
+                    one.recorded.set_result(one.lease.id in changed)
+
+    async def _in_one_transaction(self, group: Collection[_Waiting]) -> set[UUID]:
+        trace.start()  # of this transaction's events, and not of those before
+        async with self._units_of_work() as uow:
+            changed = await ledger.apply(uow, [_transition(one.lease, one.outcome) for one in group])
+            if opted_out := {one.lease.phone for one in group if _is_new_opt_out(one.lease, one.outcome)}:
+                await ledger.suppress(uow.connection, opted_out)
+            await AFTER_RECORD()
+        return changed
+
+
+def _transition(lease: Lease, outcome: SendOutcome) -> Transition:
+    match outcome:
+        case Accepted(sid):
+            return record_sent(lease.id, sid=sid, attempt=lease.attempt)
+        case PermanentlyRefused(code, reason):
+            return record_failed(lease.id, attempt=lease.attempt, reason=reason, code=code)
+        case NotSent(reason, retry_in):
+            pause = retry_in + delay(lease.attempt, base=1.0, cap=60.0) if retry_in else 0.0
+            return return_to_queue(lease, retry_in=pause, reason=reason)
+        case Misconfigured(reason):
+            return return_to_queue(lease, retry_in=0.0, reason=reason)
+        case Unknown(reason):
+            return mark_in_doubt(lease, reason=reason)
+
+
+def _is_new_opt_out(lease: Lease, outcome: SendOutcome) -> bool:
+    """The provider knows of an opt-out that we do not."""
+    return isinstance(outcome, PermanentlyRefused) and outcome.code == OPTED_OUT and not lease.suppressed
