@@ -44,9 +44,9 @@ async def outbox_state(engine: AsyncEngine) -> Sequence[tuple[UUID, str, bool, i
         return [tuple(row) for row in rows]
 
 
-async def outbox_rows(units_of_work: UnitsOfWork, *, parked: bool) -> list[OutboxRow]:
-    async with units_of_work() as uow:
-        return await rows(uow.session, parked=parked)
+async def outbox_rows(engine: AsyncEngine, *, parked: bool) -> list[OutboxRow]:
+    async with engine.connect() as connection:
+        return await rows(connection, parked=parked)
 
 
 async def all_published(engine: AsyncEngine) -> bool:

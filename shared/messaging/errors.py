@@ -4,6 +4,7 @@ MessagingError
 ├── BusError
 │   ├── BusUnavailable        no answer, or too late: a transient error, retry
 │   └── PublishRejected       the bus refused this message: an unchanged retry will fail too
+├── LockHeld                  another transaction holds the advisory lock that a unit of work begins with
 ├── Stale                     another transaction has changed the aggregate since it was loaded
 ├── Undecodable               a message that is not a valid event; `reason` is stable, `detail` is a sentence
 └── SettingsError             invalid settings: the process must not start
@@ -24,6 +25,10 @@ class BusUnavailable(BusError):
 
 
 class PublishRejected(BusError):
+    pass
+
+
+class LockHeld(MessagingError):
     pass
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-import asyncpg
 import msgspec
 from sqlalchemy import (
     BigInteger,
@@ -29,10 +28,11 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from messaging import trace
 from messaging.aggregate import Recorded
+from messaging.database import Statement
 from messaging.envelope import attributes
 
 LANES = 64  # rows of `outbox_lane`: the most relays that can work at the same time
@@ -118,7 +118,7 @@ def lane_of(ordering_key: str) -> int:
     return hashlib.sha256(ordering_key.encode()).digest()[0] % LANES
 
 
-_ADD = """
+_INSERT = """
     INSERT INTO outbox (
         event_id, topic, ordering_key, lane, attributes, payload, occurred_at, aggregate_version, request)
     SELECT *, $9::jsonb FROM unnest(
@@ -126,10 +126,10 @@ _ADD = """
 """
 
 
-async def add(connection: asyncpg.Connection, source: str, recorded: Sequence[Recorded]) -> None:
-    """Insert events in the order given. The event type names the topic.
+def insert(source: str, recorded: Sequence[Recorded]) -> Statement:
+    """The statement that inserts events in the order given. The event type names the topic.
 
-    Call this after the aggregate's row was written: its row lock makes the next change of the same aggregate wait for our
+    Run it after the aggregate's row was written: its row lock makes the next change of the same aggregate wait for our
     commit, so that the positions of one key rise in the order of its changes, across transactions too.
     """
     traceparent, request = trace.current(), trace.current_request()
@@ -145,8 +145,7 @@ async def add(connection: asyncpg.Connection, source: str, recorded: Sequence[Re
         )
         for item in recorded
     ]
-    await connection.execute(
-        _ADD,
+    return _INSERT, (
         [item.id for item in recorded],
         [item.event.type for item in recorded],
         [item.key for item in recorded],
@@ -160,7 +159,7 @@ async def add(connection: asyncpg.Connection, source: str, recorded: Sequence[Re
 
 
 async def rows(
-    session: AsyncSession,
+    connection: AsyncConnection,
     *,
     event_ids: Collection[UUID] = (),
     ordering_key: str | None = None,
@@ -178,7 +177,7 @@ async def rows(
         statement = statement.where(
             outbox.c.parked_at.is_not(None), outbox.c.published_at.is_(None), outbox.c.discarded_at.is_(None)
         )
-    return [OutboxRow(**row) for row in (await session.execute(statement)).mappings()]
+    return [OutboxRow(**row) for row in (await connection.execute(statement)).mappings()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +204,12 @@ _COUNT = text("""
 """)
 
 
-async def counts(session: AsyncSession) -> OutboxCounts:
+async def counts(connection: AsyncConnection) -> OutboxCounts:
     """Exact counts. Reads the whole table, so do not call it in a loop."""
-    return OutboxCounts(**(await session.execute(_COUNT)).mappings().one())
+    return OutboxCounts(**(await connection.execute(_COUNT)).mappings().one())
 
 
-async def count_topics(session: AsyncSession) -> dict[str, int]:
+async def count_topics(connection: AsyncConnection) -> dict[str, int]:
     """The number of recorded events of each topic."""
-    rows = await session.execute(select(outbox.c.topic, func.count()).group_by(outbox.c.topic))
+    rows = await connection.execute(select(outbox.c.topic, func.count()).group_by(outbox.c.topic))
     return dict(tuple(row) for row in rows)

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, func, select, text, update
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from messaging.outbox import OutboxRow, outbox, visible
 from messaging.retention import first_id
@@ -72,24 +72,24 @@ class Replays:
     parked: int
 
 
-async def retry(session: AsyncSession, event_id: UUID) -> OutboxRow | None:
+async def retry(connection: AsyncConnection, event_id: UUID) -> OutboxRow | None:
     """Reset a pending row, so that the relay tries it at once. None if there is no such pending row."""
-    return await _change_one(session, event_id, _AS_IF_NEW)
+    return await _change_one(connection, event_id, _AS_IF_NEW)
 
 
-async def discard(session: AsyncSession, event_id: UUID) -> OutboxRow | None:
+async def discard(connection: AsyncConnection, event_id: UUID) -> OutboxRow | None:
     """Discard a pending row for good. It stays in the table and no longer holds up its key. None if there is no such row."""
-    return await _change_one(session, event_id, {"discarded_at": func.clock_timestamp()})
+    return await _change_one(connection, event_id, {"discarded_at": func.clock_timestamp()})
 
 
-async def parked_groups(session: AsyncSession) -> list[ParkedGroup]:
+async def parked_groups(connection: AsyncConnection) -> list[ParkedGroup]:
     """The largest group first."""
-    rows = await session.execute(_PARKED_GROUPS)
+    rows = await connection.execute(_PARKED_GROUPS)
     return [ParkedGroup(**row) for row in rows.mappings()]
 
 
 async def change_parked(
-    session: AsyncSession, *, discard: bool, type: str | None, reason: str | None, after: int, limit: int
+    connection: AsyncConnection, *, discard: bool, type: str | None, reason: str | None, after: int, limit: int
 ) -> Batch:
     """Retry or discard parked rows: those of one type, those whose reason contains a text, or all."""
     wanted: list[ColumnElement[bool]] = [*_PARKED]
@@ -98,7 +98,7 @@ async def change_parked(
     if reason is not None:
         wanted.append(outbox.c.last_error.icontains(reason, autoescape=True))
     values = {"discarded_at": func.clock_timestamp()} if discard else _AS_IF_NEW
-    return await _change(session, wanted, values, after=after, limit=limit)
+    return await _change(connection, wanted, values, after=after, limit=limit)
 
 
 def published(
@@ -119,36 +119,36 @@ def published(
     return wanted
 
 
-async def any_before(session: AsyncSession, wanted: Sequence[ColumnElement[bool]], moment: datetime) -> bool:
+async def any_before(connection: AsyncConnection, wanted: Sequence[ColumnElement[bool]], moment: datetime) -> bool:
     statement = select(outbox.c.position).where(*wanted, outbox.c.event_id < first_id(moment)).limit(1)
-    return (await session.execute(statement)).first() is not None
+    return (await connection.execute(statement)).first() is not None
 
 
 async def replay(
-    session: AsyncSession, wanted: Sequence[ColumnElement[bool]], *, dry_run: bool, after: int, limit: int
+    connection: AsyncConnection, wanted: Sequence[ColumnElement[bool]], *, dry_run: bool, after: int, limit: int
 ) -> Batch:
     """Make published rows pending again, so that the relay publishes them in order. With `dry_run`, only return them."""
     values = {**_AS_IF_NEW, "published_at": None, "replayed_at": func.clock_timestamp()}
-    return await _change(session, wanted, None if dry_run else values, after=after, limit=limit)
+    return await _change(connection, wanted, None if dry_run else values, after=after, limit=limit)
 
 
-async def replays(session: AsyncSession) -> Replays:
+async def replays(connection: AsyncConnection) -> Replays:
     counted = select(
         func.count().filter(outbox.c.parked_at.is_(None)).label("waiting"),
         func.count(outbox.c.parked_at).label("parked"),
     ).where(*_PENDING, outbox.c.replayed_at.is_not(None))
-    return Replays(**(await session.execute(counted)).mappings().one())
+    return Replays(**(await connection.execute(counted)).mappings().one())
 
 
 async def _change(
-    session: AsyncSession,
+    connection: AsyncConnection,
     wanted: Sequence[ColumnElement[bool]],
     values: dict[str, Any] | None,
     *,
     after: int,
     limit: int,
 ) -> Batch:
-    found = await session.execute(
+    found = await connection.execute(
         select(outbox.c.position, outbox.c.lane, outbox.c.event_id, outbox.c.topic)
         .where(*wanted, outbox.c.position > after)
         .order_by(outbox.c.position)
@@ -157,24 +157,24 @@ async def _change(
     rows = found.all()
     events = [ChangedEvent(row.event_id, row.topic) for row in rows]
     if values and rows:
-        await _lock_lanes(session, {row.lane for row in rows})
+        await _lock_lanes(connection, {row.lane for row in rows})
         # `wanted` again: a row may have changed before its lane was locked.
         same = update(outbox).where(outbox.c.position.in_([row.position for row in rows]), *wanted)
-        changed = set((await session.execute(same.values(**values).returning(outbox.c.event_id))).scalars())
+        changed = set((await connection.execute(same.values(**values).returning(outbox.c.event_id))).scalars())
         events = [event for event in events if event.event_id in changed]
     return Batch(events, rows[-1].position if len(rows) == limit else None)
 
 
-async def _change_one(session: AsyncSession, event_id: UUID, values: dict[str, Any]) -> OutboxRow | None:
-    lanes = await session.execute(select(outbox.c.lane).where(outbox.c.event_id == event_id))
-    await _lock_lanes(session, set(lanes.scalars()))
-    changed = await session.execute(
+async def _change_one(connection: AsyncConnection, event_id: UUID, values: dict[str, Any]) -> OutboxRow | None:
+    lanes = await connection.execute(select(outbox.c.lane).where(outbox.c.event_id == event_id))
+    await _lock_lanes(connection, set(lanes.scalars()))
+    changed = await connection.execute(
         update(outbox).where(outbox.c.event_id == event_id, *_PENDING).values(**values).returning(*visible)
     )
     row = changed.mappings().one_or_none()
     return OutboxRow(**row) if row else None
 
 
-async def _lock_lanes(session: AsyncSession, lanes: set[int]) -> None:
-    await session.execute(text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
-    await session.execute(_LOCK_LANES, {"lanes": list(lanes)})
+async def _lock_lanes(connection: AsyncConnection, lanes: set[int]) -> None:
+    await connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
+    await connection.execute(_LOCK_LANES, {"lanes": list(lanes)})

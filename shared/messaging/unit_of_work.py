@@ -15,11 +15,12 @@ from types import TracebackType
 from typing import Self
 
 import asyncpg
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from messaging import outbox
 from messaging.aggregate import Aggregate, DomainEvent, Recorded
-from messaging.database import lease
+from messaging.database import Statement, as_one, driver_connection
+from messaging.errors import LockHeld
 from messaging.faults import FaultPoint
 
 AFTER_WRITE = FaultPoint(
@@ -27,6 +28,9 @@ AFTER_WRITE = FaultPoint(
 )
 BEFORE_COMMIT = FaultPoint("uow.before_commit", "change and events are written, nothing is committed")
 AFTER_COMMIT = FaultPoint("uow.after_commit_before_wakeup", "committed, the relay is not woken yet")
+
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_LOCK = "SELECT WHERE pg_try_advisory_xact_lock({:d})"  # its number of rows is the answer
 
 Save = Callable[[], Awaitable[None]]
 
@@ -42,25 +46,23 @@ class UnitOfWork:
     def __init__(self, engine: AsyncEngine, *, source: str, committed: Callable[[], None]) -> None:
         self._engine, self._source, self._committed = engine, source, committed
         self._after_commit: list[Callable[[], None]] = []
-        self._seen: list[tuple[Aggregate, Save | None]] = []
+        self._seen: list[tuple[Aggregate, Save]] = []
         self._emitted: list[Recorded] = []
+        self._at_commit: list[Statement] = []
         self._open = AsyncExitStack()
-        self._session: AsyncSession | None = None
+        self._lock: int | None = None
 
-    @property
-    def session(self) -> AsyncSession:
-        """For statements that are not on `connection` yet. A savepoint of the same transaction."""
-        if self._session is None:
-            self._session = AsyncSession(self._pooled, expire_on_commit=False, autoflush=False)
-        return self._session
+    def locking(self, key: int) -> Self:
+        """Take this advisory lock with the transaction; `LockHeld` is raised if another transaction has it."""
+        self._lock = key
+        return self
 
-    def see(self, aggregate: Aggregate, save: Save | None = None) -> None:
+    def see(self, aggregate: Aggregate, save: Save) -> None:
         """Register an aggregate whose events are collected at the end. Repositories call this for all they load or add.
 
         `save` writes what has changed since it last did.
         """
-        if not any(aggregate is known for known, _ in self._seen):
-            self._seen.append((aggregate, save))
+        self._seen.append((aggregate, save))
 
     def emit(self, event: DomainEvent, *, key: str, at: datetime) -> None:
         """Add an event of a row that is not an aggregate."""
@@ -71,21 +73,28 @@ class UnitOfWork:
         if action not in self._after_commit:
             self._after_commit.append(action)
 
+    def at_commit(self, statement: str, *arguments: object) -> None:
+        """Run a statement that returns nothing together with the insert of the events, in one round trip."""
+        self._at_commit.append((statement, arguments))
+
     async def flush(self) -> None:
         """Write the changes of all aggregates seen. Raises `Stale` if one was changed meanwhile."""
-        if self._session is not None:
-            await self._session.flush()
         for _, save in self._seen:
-            if save is not None:
-                await save()
+            await save()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as opening:
-            self._pooled, self.connection = await opening.enter_async_context(lease(self._engine))
-            self._transaction = self.connection.transaction(isolation="read_committed")
-            await self._transaction.start()
+            self.connection = await opening.enter_async_context(driver_connection(self._engine))
+            await self._begin()
             self._open = opening.pop_all()
         return self
+
+    async def _begin(self) -> None:
+        if self._lock is None:
+            await self.connection.execute(_BEGIN)
+        elif await self.connection.execute(f"{_BEGIN}; {_LOCK.format(self._lock)}") == "SELECT 0":  # one round trip
+            await self._rollback()
+            raise LockHeld
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -109,19 +118,17 @@ class UnitOfWork:
         await AFTER_WRITE()
         recorded = [event for aggregate, _ in self._seen for event in aggregate.collect()] + self._emitted
         if recorded:
-            await outbox.add(self.connection, self._source, recorded)
+            self._at_commit.append(outbox.insert(self._source, recorded))
             self.after_commit(self._committed)
+        if self._at_commit:
+            statement, arguments = as_one(self._at_commit)
+            await self.connection.execute(statement, *arguments)
         await BEFORE_COMMIT()
-        if self._session is not None:
-            await self._session.commit()
-        await self._transaction.commit()
+        await self.connection.execute("COMMIT")
 
     async def _rollback(self) -> None:
-        if self._session is not None:
-            with suppress(Exception):
-                await self._session.close()
         with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # a broken connection has rolled back
-            await self._transaction.rollback()
+            await self.connection.execute("ROLLBACK")
 
 
 UnitsOfWork = Callable[[], UnitOfWork]

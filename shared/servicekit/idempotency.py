@@ -4,6 +4,9 @@ The answer is stored in the transaction of the effect, so there is never one wit
 `Idempotency-Key` header: the same key with the same request replays the answer, with another request it is refused, and while
 the first is still being handled so is the second. Failed requests had no effect; they are not stored and may be
 retried with the same key.
+
+A new key costs no query: storing the answer finds out that there is one already. A repeated request thus does its work a
+second time, is rolled back, and gets the first answer.
 """
 
 import hashlib
@@ -14,19 +17,13 @@ from datetime import timedelta
 import asyncpg
 import msgspec
 
+from messaging.unit_of_work import UnitOfWork
+
 KEEP = timedelta(hours=24)
-
-
-class KeyInFlight(Exception):
-    """The first request with this key has not been answered yet."""
 
 
 class KeyReused(Exception):
     """This key belongs to another request."""
-
-
-class KeyTaken(Exception):
-    """Another request has stored its answer under this key after we looked. Roll back and look again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,29 +33,24 @@ class Answer:
     body: bytes
 
 
-# Lock and look in one statement. Its snapshot is older than the lock: the answer of a request that ended in between is missed
-# here, and found by `_STORE`.
-_LOCK_AND_FIND = """
-    SELECT pg_try_advisory_xact_lock($1) AS locked, fingerprint, status, headers, body
-    FROM (SELECT) AS always
-    LEFT JOIN idempotency_key ON scope = $2 AND key = $3 AND expires_at > clock_timestamp()
+_FIND = """
+    SELECT fingerprint, status, headers, body FROM idempotency_key
+    WHERE scope = $1 AND key = $2 AND expires_at > clock_timestamp()
 """
 
-# Replaces an expired answer, and no other.
+# A key that exists violates the primary key, and the whole transaction is rolled back.
 _STORE = """
-    INSERT INTO idempotency_key AS stored (scope, key, fingerprint, status, headers, body, expires_at)
+    INSERT INTO idempotency_key (scope, key, fingerprint, status, headers, body, expires_at)
     VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp() + $7::interval)
-    ON CONFLICT (scope, key) DO UPDATE SET fingerprint = excluded.fingerprint, status = excluded.status,
-        headers = excluded.headers, body = excluded.body, expires_at = excluded.expires_at
-    WHERE stored.expires_at <= clock_timestamp()
 """
+_PRIMARY_KEY = "idempotency_key_pkey"
 
-# Deletes ten expired keys for every new one, a hundred at a time, so that the table stays as large as a day's keys without a
-# clean-up job.
+# With every tenth new key: a hundred expired ones, so that the table stays as large as a day's keys without a clean-up job.
 _FORGET_EXPIRED = """
     DELETE FROM idempotency_key WHERE (scope, key) IN (
         SELECT scope, key FROM idempotency_key WHERE expires_at < clock_timestamp() LIMIT 100 FOR UPDATE SKIP LOCKED)
 """
+_FORGET = "DELETE FROM idempotency_key WHERE scope = $1 AND key = $2 AND expires_at <= clock_timestamp()"
 _stored = itertools.count()
 
 
@@ -74,26 +66,30 @@ class Key:
     def fingerprint(self) -> bytes:
         return hashlib.sha256(self.request).digest()
 
+    @property
+    def lock(self) -> int:
+        """The advisory lock that a request holds while it is handled."""
+        return int.from_bytes(hashlib.sha256(f"idempotency:{self.scope}:{self.key}".encode()).digest()[:8], signed=True)
+
 
 async def find(connection: asyncpg.Connection, key: Key) -> Answer | None:
-    """The stored answer, or None for a new key. The lock lasts as long as the caller's transaction."""
-    lock = hashlib.sha256(f"idempotency:{key.scope}:{key.key}".encode()).digest()[:8]
-    row = await connection.fetchrow(_LOCK_AND_FIND, int.from_bytes(lock, signed=True), key.scope, key.key)
-    if row is None or not row["locked"]:
-        raise KeyInFlight
-    if row["fingerprint"] is None:
+    """The stored answer. An expired one is deleted."""
+    row = await connection.fetchrow(_FIND, key.scope, key.key)
+    if row is None:
+        await connection.execute(_FORGET, key.scope, key.key)
         return None
     if row["fingerprint"] != key.fingerprint:
         raise KeyReused
     return Answer(row["status"], row["headers"], row["body"])
 
 
-async def store(connection: asyncpg.Connection, key: Key, answer: Answer) -> None:
+def store(uow: UnitOfWork, key: Key, answer: Answer) -> None:
+    """Store the answer with the commit, which fails with an error that `is_taken` recognises if the key has one."""
     headers = msgspec.json.encode(answer.headers).decode()
-    done = await connection.execute(
-        _STORE, key.scope, key.key, key.fingerprint, answer.status, headers, answer.body, KEEP
-    )
-    if done != "INSERT 0 1":
-        raise KeyTaken
-    if next(_stored) % 10 == 0:  # after our own, and skipping what is locked: two requests cannot deadlock
-        await connection.execute(_FORGET_EXPIRED)
+    uow.at_commit(_STORE, key.scope, key.key, key.fingerprint, answer.status, headers, answer.body, KEEP)
+    if next(_stored) % 10 == 0:
+        uow.at_commit(_FORGET_EXPIRED)  # skips what is locked: two requests cannot deadlock
+
+
+def is_taken(error: asyncpg.IntegrityConstraintViolationError) -> bool:
+    return error.constraint_name == _PRIMARY_KEY

@@ -16,13 +16,14 @@ from litestar.exceptions import NotAuthorizedException
 from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.types import ControllerRouterHandler, Guard
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from messaging import claims, outbox, outbox_admin
 from messaging.claims import ClaimCounts, ClaimRow
+from messaging.database import driver_connection
 from messaging.outbox import OutboxCounts, OutboxRow
 from messaging.outbox_admin import Batch, ParkedGroup, Replays
 from messaging.retention import Retention, RetentionReport
-from messaging.unit_of_work import UnitsOfWork
 from servicekit.problems import Problem
 from servicekit.web import Items
 
@@ -78,17 +79,17 @@ class OutboxOperations(Controller):
     @get(summary="List outbox rows, oldest first, without their payloads.")
     async def list_rows(
         self,
-        units_of_work: NamedDependency[UnitsOfWork],
+        engine: NamedDependency[AsyncEngine],
         event_id: FromQuery[list[UUID] | None] = None,
         ordering_key: FromQuery[str | None] = None,
         parked: FromQuery[bool] = False,
         newest: FromQuery[bool] = False,
         limit: Limit = 100,
     ) -> Items[OutboxRow]:
-        async with units_of_work() as uow:
+        async with engine.begin() as connection:
             return Items(
                 await outbox.rows(
-                    uow.session,
+                    connection,
                     event_ids=event_id or (),
                     ordering_key=ordering_key,
                     parked=parked,
@@ -98,32 +99,32 @@ class OutboxOperations(Controller):
             )
 
     @post("/{event_id:uuid}/retry", status_code=200, summary="Retry a pending row at once.")
-    async def retry(self, units_of_work: NamedDependency[UnitsOfWork], event_id: FromPath[UUID]) -> OutboxRow:
-        async with units_of_work() as uow:
-            return _found(await outbox_admin.retry(uow.session, event_id), event_id)
+    async def retry(self, engine: NamedDependency[AsyncEngine], event_id: FromPath[UUID]) -> OutboxRow:
+        async with engine.begin() as connection:
+            return _found(await outbox_admin.retry(connection, event_id), event_id)
 
     @post("/{event_id:uuid}/discard", status_code=200, summary="Discard a pending row for good.")
-    async def discard(self, units_of_work: NamedDependency[UnitsOfWork], event_id: FromPath[UUID]) -> OutboxRow:
-        async with units_of_work() as uow:
-            return _found(await outbox_admin.discard(uow.session, event_id), event_id)
+    async def discard(self, engine: NamedDependency[AsyncEngine], event_id: FromPath[UUID]) -> OutboxRow:
+        async with engine.begin() as connection:
+            return _found(await outbox_admin.discard(connection, event_id), event_id)
 
     @get("/parked", summary="List parked rows by type and reason, the largest group first.")
-    async def list_groups(self, units_of_work: NamedDependency[UnitsOfWork]) -> Items[ParkedGroup]:
-        async with units_of_work() as uow:
-            return Items(await outbox_admin.parked_groups(uow.session))
+    async def list_groups(self, engine: NamedDependency[AsyncEngine]) -> Items[ParkedGroup]:
+        async with engine.begin() as connection:
+            return Items(await outbox_admin.parked_groups(connection))
 
     @post("/parked/retry", status_code=200, summary="Retry a group of parked rows, one batch per call.")
-    async def retry_parked(self, units_of_work: NamedDependency[UnitsOfWork], data: JSONBody[Parked]) -> Batch:
-        return await _change_parked(units_of_work, data, discard=False)
+    async def retry_parked(self, engine: NamedDependency[AsyncEngine], data: JSONBody[Parked]) -> Batch:
+        return await _change_parked(engine, data, discard=False)
 
     @post("/parked/discard", status_code=200, summary="Discard a group of parked rows for good, one batch per call.")
-    async def discard_parked(self, units_of_work: NamedDependency[UnitsOfWork], data: JSONBody[Parked]) -> Batch:
-        return await _change_parked(units_of_work, data, discard=True)
+    async def discard_parked(self, engine: NamedDependency[AsyncEngine], data: JSONBody[Parked]) -> Batch:
+        return await _change_parked(engine, data, discard=True)
 
     @post("/replay", status_code=200, summary="Publish events again, one batch per call.")
     async def replay(
         self,
-        units_of_work: NamedDependency[UnitsOfWork],
+        engine: NamedDependency[AsyncEngine],
         retention: NamedDependency[Retention],
         data: JSONBody[Replay],
     ) -> Batch:
@@ -136,8 +137,8 @@ class OutboxOperations(Controller):
             since=data.since, until=data.until, ordering_key=data.ordering_key, type=data.type
         )
         oldest = datetime.now(UTC) - retention.replay_horizon
-        async with units_of_work() as uow:
-            if await outbox_admin.any_before(uow.session, wanted, oldest):
+        async with engine.begin() as connection:
+            if await outbox_admin.any_before(connection, wanted, oldest):
                 raise Problem(
                     409,
                     "beyond-the-replay-horizon",
@@ -146,13 +147,13 @@ class OutboxOperations(Controller):
                     oldest=oldest.isoformat(timespec="seconds"),
                 )
             return await outbox_admin.replay(
-                uow.session, wanted, dry_run=data.dry_run, after=data.after, limit=data.limit
+                connection, wanted, dry_run=data.dry_run, after=data.after, limit=data.limit
             )
 
     @get("/replay", summary="Count the replayed events that are not published again yet.")
-    async def show_replays(self, units_of_work: NamedDependency[UnitsOfWork]) -> Replays:
-        async with units_of_work() as uow:
-            return await outbox_admin.replays(uow.session)
+    async def show_replays(self, engine: NamedDependency[AsyncEngine]) -> Replays:
+        async with engine.begin() as connection:
+            return await outbox_admin.replays(connection)
 
 
 class ClaimOperations(Controller):
@@ -161,15 +162,15 @@ class ClaimOperations(Controller):
 
     @get(summary="List the claims of events: by which consumer, and when.")
     async def list_claims(
-        self, units_of_work: NamedDependency[UnitsOfWork], event_id: FromQuery[list[UUID]]
+        self, engine: NamedDependency[AsyncEngine], event_id: FromQuery[list[UUID]]
     ) -> Items[ClaimRow]:
-        async with units_of_work() as uow:
-            return Items(await claims.rows(uow.connection, event_id))
+        async with driver_connection(engine) as connection:
+            return Items(await claims.rows(connection, event_id))
 
     @post("/discard", status_code=200, summary="Discard events for a consumer. Returns those that were not completed.")
-    async def discard_claims(self, units_of_work: NamedDependency[UnitsOfWork], data: JSONBody[GivenUp]) -> Items[UUID]:
-        async with units_of_work() as uow:
-            return Items(await claims.discard(uow.connection, data.consumer, data.event_ids))
+    async def discard_claims(self, engine: NamedDependency[AsyncEngine], data: JSONBody[GivenUp]) -> Items[UUID]:
+        async with driver_connection(engine) as connection:
+            return Items(await claims.discard(connection, data.consumer, data.event_ids))
 
 
 @post(
@@ -191,18 +192,17 @@ class Pipeline(msgspec.Struct, frozen=True):
 
 
 @get("/operations/pipeline", summary="Count the rows of the outbox and the claims.", tags=["operations"])
-async def show_pipeline(units_of_work: NamedDependency[UnitsOfWork]) -> Pipeline:
-    async with units_of_work() as uow:
-        session = uow.session
-        return Pipeline(
-            await outbox.counts(session), await outbox.count_topics(session), await claims.counts(uow.connection)
-        )
+async def show_pipeline(engine: NamedDependency[AsyncEngine]) -> Pipeline:
+    async with engine.connect() as connection:
+        recorded, topics = await outbox.counts(connection), await outbox.count_topics(connection)
+    async with driver_connection(engine) as driver:
+        return Pipeline(recorded, topics, await claims.counts(driver))
 
 
-async def _change_parked(units_of_work: UnitsOfWork, data: Parked, *, discard: bool) -> Batch:
-    async with units_of_work() as uow:
+async def _change_parked(engine: AsyncEngine, data: Parked, *, discard: bool) -> Batch:
+    async with engine.begin() as connection:
         return await outbox_admin.change_parked(
-            uow.session, discard=discard, type=data.type, reason=data.reason, after=data.after, limit=data.limit
+            connection, discard=discard, type=data.type, reason=data.reason, after=data.after, limit=data.limit
         )
 
 

@@ -33,10 +33,10 @@ async def test_one_command_frees_the_key_of_a_parked_row(
     once = {"max_attempts": 1, "lanes": 64}
     await Relay(labour_engine, rejecting, **once).run_once()
     assert (await Relay(labour_engine, bus, **once).run_once()).published == 0
-    [parked] = await outbox_rows(labour_units, parked=True)
+    [parked] = await outbox_rows(labour_engine, parked=True)
 
-    async with labour_units() as uow:
-        await settle(uow.session, parked.event_id)
+    async with labour_engine.begin() as connection:
+        await settle(connection, parked.event_id)
     done = await Relay(labour_engine, bus, lanes=64).run_once()
 
     discarded = settle is outbox_admin.discard
@@ -52,13 +52,13 @@ async def test_parked_rows_are_seen_and_freed_by_the_group_in_batches(
     )
     await Relay(labour_engine, Rejecting(), max_attempts=1, lanes=64).run_once()
 
-    async with labour_units() as uow:
-        groups = await outbox_admin.parked_groups(uow.session)
+    async with labour_engine.begin() as connection:
+        groups = await outbox_admin.parked_groups(connection)
     batches, after = list[outbox_admin.Batch](), 0
     while not batches or batches[-1].next:
-        async with labour_units() as uow:
+        async with labour_engine.begin() as connection:
             wanted: dict[str, Any] = {"type": Happened.type, "reason": "NEVER", "after": after, "limit": 2}
-            batches.append(await outbox_admin.change_parked(uow.session, discard=False, **wanted))
+            batches.append(await outbox_admin.change_parked(connection, discard=False, **wanted))
         after = batches[-1].next or 0
     done = await Relay(labour_engine, bus, lanes=64).run_once()
 
@@ -83,21 +83,21 @@ async def test_a_replay_publishes_what_was_published_in_order_and_leaves_the_res
         await connection.execute(text("UPDATE outbox SET discarded_at = now() WHERE ordering_key = 'discarded'"))
     assert len(await pull_sample_events(bus)) == 5
 
-    async with labour_units() as uow:
+    async with labour_engine.begin() as connection:
         chosen = outbox_admin.published(since=None, until=None, ordering_key=None, type=Happened.type)
-        rehearsed = await outbox_admin.replay(uow.session, chosen, dry_run=True, after=0, limit=100)
-        assert await outbox_admin.replays(uow.session) == outbox_admin.Replays(waiting=0, parked=0)
-    async with labour_units() as uow:
-        replayed = await outbox_admin.replay(uow.session, chosen, dry_run=False, after=0, limit=100)
-        assert await outbox_admin.replays(uow.session) == outbox_admin.Replays(waiting=5, parked=0)
+        rehearsed = await outbox_admin.replay(connection, chosen, dry_run=True, after=0, limit=100)
+        assert await outbox_admin.replays(connection) == outbox_admin.Replays(waiting=0, parked=0)
+    async with labour_engine.begin() as connection:
+        replayed = await outbox_admin.replay(connection, chosen, dry_run=False, after=0, limit=100)
+        assert await outbox_admin.replays(connection) == outbox_admin.Replays(waiting=5, parked=0)
     await Relay(labour_engine, bus, lanes=64).run_once()
 
     assert rehearsed == replayed
     again = [(event.key, event.number) for event in await pull_sample_events(bus)]
     assert sorted(again) == [("a", 0), ("a", 1), ("a", 2), ("a", 3), ("b", 0), ("waiting", 0)]
     assert [number for key, number in again if key == "a"] == [0, 1, 2, 3]
-    async with labour_units() as uow:
-        assert await outbox_admin.replays(uow.session) == outbox_admin.Replays(waiting=0, parked=0)
+    async with labour_engine.begin() as connection:
+        assert await outbox_admin.replays(connection) == outbox_admin.Replays(waiting=0, parked=0)
 
 
 async def test_replays_while_two_relays_and_a_writer_are_at_work_keep_the_order_of_first_times(
@@ -115,8 +115,8 @@ async def test_replays_while_two_relays_and_a_writer_are_at_work_keep_the_order_
     for number in range(1, 15):
         await emit(labour_units, *(Happened(key, number) for key in keys))
         chosen = outbox_admin.published(since=None, until=None, ordering_key=keys[number % 10], type=None)
-        async with labour_units() as uow:
-            replayed += len((await outbox_admin.replay(uow.session, chosen, dry_run=False, after=0, limit=7)).items)
+        async with labour_engine.begin() as connection:
+            replayed += len((await outbox_admin.replay(connection, chosen, dry_run=False, after=0, limit=7)).items)
     await eventually(lambda: all_published(labour_engine), what="everything is published")
     stop.set()
     await asyncio.gather(*running)

@@ -86,7 +86,7 @@ async def test_a_published_row_knows_the_message_that_it_became(
 
     await Relay(labour_engine, bus, lanes=64).run_once()
 
-    rows = {str(row.event_id): row.message_id for row in await outbox_rows(labour_units, parked=False)}
+    rows = {str(row.event_id): row.message_id for row in await outbox_rows(labour_engine, parked=False)}
     messages = [message for topic in TOPICS for message in await pull_all(bus, f"tests.{topic}")]
     assert rows == {message.attributes["ce-id"]: message.message_id for message in messages}
 
@@ -129,7 +129,7 @@ async def test_a_poison_row_is_parked_and_holds_up_its_own_key_only(
         ("sick", False, 0, False),
         ("well", True, 0, False),
     ]
-    [parked] = await outbox_rows(labour_units, parked=True)
+    [parked] = await outbox_rows(labour_engine, parked=True)
     assert parked.last_error is not None
     assert "NOT_FOUND" in parked.last_error
 

@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator
 from litestar import Litestar, Router
 from litestar.di import Provide
 
-from labour.http.auth import Tokens, provide_caller
+from labour.http.auth import Tokens
 from labour.http.contractions import ContractionController
 from labour.http.labours import LabourController, show_told
 from labour.http.limits import limit_changes
 from labour.http.live import Changes, LiveController
 from labour.http.problems import PROBLEMS
-from labour.http.responses import RunQuery, provide_run_command
+from labour.http.responses import provide_commands, provide_queries
 from labour.http.subscribers import SubscriberController, SubscriptionController
 from labour.settings import Settings
 from messaging import relay
@@ -35,18 +35,18 @@ def build(settings: Settings) -> Litestar:
     def units_of_work() -> UnitOfWork:
         return UnitOfWork(engine, source="labour", committed=waker.wake)
 
+    limit = RateLimit(engine, limit=settings.rate_limit_per_minute)
     changes = Changes(engine)
     listener = Listener(settings.database_url, relay.CHANNEL, changes.wake, process="labour-api")
 
     async def lifespan(app: Litestar) -> AsyncGenerator[None, None]:
-        running = (waker.run(), listener.run(), changes.run(app.state.stopping))
+        running = (waker.run(), listener.run(), limit.run(), changes.run(app.state.stopping))
         background = [asyncio.create_task(one) for one in running]
         yield
         for task in background:
             task.cancel()
         await engine.dispose()
 
-    limit = RateLimit(engine, limit=settings.rate_limit_per_minute)
     api = Router("/", route_handlers=[*CONTROLLERS], guards=[limit_changes(limit, tokens)])
     guards = [operator_guard(settings.operations_token)]
     operations = Router("/", route_handlers=[show_told, *OPERATIONS], guards=guards)
@@ -58,12 +58,9 @@ def build(settings: Settings) -> Litestar:
         problems=PROBLEMS,
         dependencies={
             "engine": Provide(lambda: engine, sync_to_thread=False),
-            "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
             "retention": Provide(lambda: Retention.of(engine, settings), sync_to_thread=False),
-            "run": Provide(provide_run_command),
-            "read": Provide(RunQuery, sync_to_thread=False),
-            "caller": Provide(provide_caller),
-            "tokens": Provide(lambda: tokens, sync_to_thread=False),
+            "run": Provide(provide_commands(units_of_work, tokens)),
+            "read": Provide(provide_queries(engine, tokens)),
             "changes": Provide(lambda: changes, sync_to_thread=False),
         },
         ready=lambda: ping(engine),

@@ -26,9 +26,10 @@ from labour.domain.phone import to_e164
 from labour.http.problems import PROBLEMS
 from messaging.consumer import Received
 from messaging.envelope import Envelope, open_envelope
+from messaging.errors import LockHeld
 from messaging.faults import POINTS
 from messaging.unit_of_work import UnitsOfWork
-from servicekit.idempotency import KeyInFlight, KeyReused
+from servicekit.idempotency import KeyReused
 from tests.labour_parts import GRACE, NOW, assert_problem, fetch, message_facts, outbox_types, plan
 
 ANY_ENVELOPE = Envelope(uuid7(), "notification", "any", 1, "any", NOW, None, b"")
@@ -111,7 +112,7 @@ async def test_an_event_exists_if_and_only_if_the_change_committed(
 
 
 def test_every_error_of_the_service_is_mapped_to_a_problem() -> None:
-    assert set(LabourError.__subclasses__()) == set(PROBLEMS) - {KeyInFlight, KeyReused}
+    assert set(LabourError.__subclasses__()) == set(PROBLEMS) - {LockHeld, KeyReused}
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,19 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from asyncpg import IntegrityConstraintViolationError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from labour.application.access import CommandContext
 from labour.application.command_runner import CommandRunner
 from labour.domain.labour import Labour
 from labour.domain.subscriber import Channel
 from labour.storage import Labours
-from messaging.errors import Stale
+from messaging.errors import LockHeld, Stale
 from messaging.unit_of_work import UnitsOfWork
 from servicekit import idempotency
-from servicekit.idempotency import Answer, Key, KeyTaken
-from tests.labour_parts import MINUTE, NOW, SECOND, fetch, planned
+from servicekit.idempotency import Answer, Key
+from tests.labour_parts import MINUTE, NOW, SECOND, execute, fetch, planned
 
 KEY = Key("ada", "a key", b"a request")
 FIRST = Answer(200, {"ETag": '"v1"'}, b"the first answer")
@@ -106,28 +108,53 @@ async def test_of_two_who_loaded_the_same_version_the_second_is_refused_and_writ
     ]
 
 
-async def test_a_stored_answer_is_never_replaced_before_it_expires(labour_units: UnitsOfWork) -> None:
+async def test_a_stored_answer_is_never_replaced_before_it_expires(
+    labour_units: UnitsOfWork, labour_engine: AsyncEngine
+) -> None:
     async with labour_units() as uow:
-        await idempotency.store(uow.connection, KEY, FIRST)
+        idempotency.store(uow, KEY, FIRST)
 
-    with pytest.raises(KeyTaken):
-        async with labour_units() as uow:
-            await idempotency.store(uow.connection, KEY, Answer(200, {}, b"another answer"))
+    with pytest.raises(IntegrityConstraintViolationError) as refusal:
+        await _store_another(labour_units)
+    assert idempotency.is_taken(refusal.value)
 
     async with labour_units() as uow:
         assert await idempotency.find(uow.connection, KEY) == FIRST
+    await execute(labour_engine, "UPDATE idempotency_key SET expires_at = now() - interval '1 second'")
+    async with labour_units() as uow:
+        assert await idempotency.find(uow.connection, KEY) is None
+    await _store_another(labour_units)
 
 
-async def test_an_answer_that_was_stored_after_we_looked_is_replayed_and_our_effect_is_rolled_back(
+async def _store_another(units_of_work: UnitsOfWork) -> None:
+    async with units_of_work() as uow:
+        idempotency.store(uow, KEY, Answer(200, {}, b"another answer"))
+
+
+async def test_an_answer_that_was_stored_by_another_request_is_replayed_and_our_effect_is_rolled_back(
     labour_units: UnitsOfWork, labour_engine: AsyncEngine
 ) -> None:
-    async def slow_command(context: Any) -> None:
-        await context.labours.add(planned())
-        async with labour_units() as other:  # looked before, with a lock that it no longer needs
-            if await fetch(labour_engine, "SELECT key FROM idempotency_key") == []:
-                await idempotency.store(other.connection, KEY, FIRST)
+    async with labour_units() as first:
+        idempotency.store(first, KEY, FIRST)
 
-    outcome = await CommandRunner(labour_units, "ada", KEY).run(slow_command, lambda _: Answer(200, {}, b"second"))
+    async def succeed_again(context: CommandContext) -> None:
+        await context.labours.add(planned())
+
+    outcome = await CommandRunner(labour_units, "ada", KEY).run(succeed_again, lambda _: Answer(200, {}, b"second"))
 
     assert (outcome.answer, outcome.replayed) == (FIRST, True)
     assert await fetch(labour_engine, "SELECT id FROM labour") == []
+    assert await fetch(labour_engine, "SELECT event_id FROM outbox") == []
+
+
+async def test_while_a_request_is_handled_another_one_with_its_key_is_refused(labour_units: UnitsOfWork) -> None:
+    async with labour_units().locking(KEY.lock):
+        runner = CommandRunner(labour_units, "ada", KEY)
+        with pytest.raises(LockHeld):
+            await runner.run(_do_nothing, lambda _: FIRST)
+
+    assert not (await runner.run(_do_nothing, lambda _: FIRST)).replayed
+
+
+async def _do_nothing(_: CommandContext) -> None:
+    pass

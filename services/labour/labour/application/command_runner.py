@@ -7,11 +7,11 @@ from typing import TypeVar
 from asyncpg import IntegrityConstraintViolationError
 
 from labour.application.access import CommandContext
-from labour.domain.errors import TooBusy, VersionChanged
+from labour.domain.errors import LabourError, TooBusy, VersionChanged
 from messaging.errors import Stale
 from messaging.unit_of_work import UnitsOfWork
 from servicekit import idempotency
-from servicekit.idempotency import Answer, Key, KeyTaken
+from servicekit.idempotency import Answer, Key
 
 ATTEMPTS = 8
 
@@ -36,6 +36,18 @@ class CommandRunner:
         self._units_of_work, self._caller, self._key, self._seen = units_of_work, caller, key, seen
 
     async def run(self, command: Command[T], answer: Callable[[T], Answer]) -> Outcome:
+        """A repeated request mostly fails, because what it asks for has happened. So after a failure the key is looked up.
+
+        Raises `LockHeld` while another request with the same key is being handled.
+        """
+        try:
+            return await self._attempt_until_won(command, answer)
+        except LabourError:
+            if self._key and (stored := await self._find(self._key)):
+                return Outcome(stored, replayed=True)
+            raise
+
+    async def _attempt_until_won(self, command: Command[T], answer: Callable[[T], Answer]) -> Outcome:
         """Optimistic: of two concurrent writers the version column refuses the later one, which runs the command again.
 
         Raises `VersionChanged` instead if the caller named a version, and `TooBusy` after `ATTEMPTS` lost races.
@@ -43,21 +55,26 @@ class CommandRunner:
         for _ in range(ATTEMPTS):
             try:
                 return await self._attempt(command, answer)
-            except (Stale, IntegrityConstraintViolationError):
-                if self._seen is not None:
-                    raise VersionChanged from None
-            except KeyTaken:
-                pass  # the next attempt finds the answer
+            except Stale:
+                pass
+            except IntegrityConstraintViolationError as error:
+                if self._key and idempotency.is_taken(error):
+                    if stored := await self._find(self._key):
+                        return Outcome(stored, replayed=True)
+                    continue  # it had expired
+            if self._seen is not None:
+                raise VersionChanged
         raise TooBusy
 
     async def _attempt(self, command: Command[T], answer: Callable[[T], Answer]) -> Outcome:
-        async with self._units_of_work() as uow:
-            stored = await idempotency.find(uow.connection, self._key) if self._key else None
-            if stored is not None:
-                return Outcome(stored, replayed=True)
+        uow = self._units_of_work()
+        async with uow.locking(self._key.lock) if self._key else uow:
             result = await command(CommandContext(uow, self._caller, self._seen))
-            await uow.flush()  # a lost race is detected here, before the answer is stored
             outcome = Outcome(answer(result), replayed=False)
             if self._key:
-                await idempotency.store(uow.connection, self._key, outcome.answer)
+                idempotency.store(uow, self._key, outcome.answer)
         return outcome
+
+    async def _find(self, key: Key) -> Answer | None:
+        async with self._units_of_work() as uow:
+            return await idempotency.find(uow.connection, key)

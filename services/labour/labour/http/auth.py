@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jwt
-from litestar import Request
 from litestar.connection import ASGIConnection
-from litestar.di import NamedDependency
 
 from labour.settings import Settings
 from servicekit.problems import Problem
@@ -37,6 +35,13 @@ class Tokens:
         if "authentication" not in state:
             state["authentication"] = await self._authenticate(connection.headers.get("authorization", ""))
         outcome: Caller | Problem = state["authentication"]
+        return outcome
+
+    async def caller(self, connection: Connection) -> Caller:
+        """Raises the problem if the token is missing or not valid."""
+        outcome = await self.authenticate(connection)
+        if isinstance(outcome, Problem):
+            raise outcome
         return outcome
 
     async def _authenticate(self, header: str) -> Caller | Problem:
@@ -69,13 +74,6 @@ class Tokens:
         if self._keys is None:
             return self._settings.token_secret, "HS256"
         return (await asyncio.to_thread(self._keys.get_signing_key_from_jwt, token)).key, "RS256"
-
-
-async def provide_caller(request: Request[Any, Any, Any], tokens: NamedDependency[Tokens]) -> Caller:
-    outcome = await tokens.authenticate(request)
-    if isinstance(outcome, Problem):
-        raise outcome
-    return outcome
 
 
 def _unauthorized(detail: str) -> Problem:

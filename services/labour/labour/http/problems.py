@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from labour.domain import errors
-from servicekit.idempotency import KeyInFlight, KeyReused
+from messaging.errors import LockHeld
+from servicekit.idempotency import KeyReused
 from servicekit.problems import Problem
 
 SOON = {"Retry-After": "1"}
@@ -42,7 +43,7 @@ PROBLEMS: Mapping[type[Exception], Callable[[Any], Problem]] = {
     errors.NotAPhoneNumber: lambda error: Problem(
         400, "not-a-phone-number", str(error), fields=[{"field": "phone", "problem": str(error)}]
     ),
-    KeyInFlight: lambda _: Problem(
+    LockHeld: lambda _: Problem(
         409, "request-in-flight", "A request with this Idempotency-Key is still being handled. Try again.", SOON
     ),
     KeyReused: lambda _: Problem(

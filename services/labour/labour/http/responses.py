@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from labour.application.access import CommandContext
 from labour.application.command_runner import CommandRunner
 from labour.domain.labour import Labour
-from labour.http.auth import Caller
+from labour.http.auth import Caller, Tokens
 from messaging.unit_of_work import UnitsOfWork
 from servicekit.idempotency import Answer, Key
 from servicekit.problems import Problem
@@ -59,7 +59,7 @@ class RunCommand:
 class RunQuery:
     """`await read(question, …)` returns `question(connection, caller, …)`. A question changes nothing."""
 
-    def __init__(self, engine: NamedDependency[AsyncEngine], caller: NamedDependency[Caller]) -> None:
+    def __init__(self, engine: AsyncEngine, caller: Caller) -> None:
         self._engine, self._caller = engine, caller
 
     async def __call__(
@@ -73,12 +73,24 @@ Run = NamedDependency[RunCommand]
 Read = NamedDependency[RunQuery]
 Id = FromPath[UUID]
 
+AnyRequest = Request[Any, Any, Any]
 
-async def provide_run_command(
-    request: Request[Any, Any, Any], units_of_work: NamedDependency[UnitsOfWork], caller: NamedDependency[Caller]
-) -> RunCommand:
-    runner = CommandRunner(units_of_work, caller.id, await _key(request, caller), _seen(request))
-    return RunCommand(runner, request.route_handler.status_code)
+
+# Each dependency needs only the request: Litestar would start tasks to resolve dependencies of dependencies.
+def provide_commands(units_of_work: UnitsOfWork, tokens: Tokens) -> Callable[[AnyRequest], Awaitable[RunCommand]]:
+    async def provide(request: AnyRequest) -> RunCommand:
+        caller = await tokens.caller(request)
+        runner = CommandRunner(units_of_work, caller.id, await _key(request, caller), _seen(request))
+        return RunCommand(runner, request.route_handler.status_code)
+
+    return provide
+
+
+def provide_queries(engine: AsyncEngine, tokens: Tokens) -> Callable[[AnyRequest], Awaitable[RunQuery]]:
+    async def provide(request: AnyRequest) -> RunQuery:
+        return RunQuery(engine, await tokens.caller(request))
+
+    return provide
 
 
 def no_content(_: object) -> None:
@@ -96,7 +108,7 @@ def _headers(result: object, status: int) -> dict[str, str]:
     return {"ETag": etag(result.version), **created}
 
 
-async def _key(request: Request[Any, Any, Any], caller: Caller) -> Key | None:
+async def _key(request: AnyRequest, caller: Caller) -> Key | None:
     header = request.headers.get("idempotency-key")
     if header is None:
         return None
@@ -109,7 +121,7 @@ async def _key(request: Request[Any, Any, Any], caller: Caller) -> Key | None:
     return Key(caller.id, match[1], identity)
 
 
-def _seen(request: Request[Any, Any, Any]) -> int | None:
+def _seen(request: AnyRequest) -> int | None:
     header = request.headers.get("if-match", "*").strip()
     if header == "*":
         return None
