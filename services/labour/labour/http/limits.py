@@ -26,7 +26,7 @@ def limit_changes(limit: RateLimit, tokens: Tokens) -> Guard:
     async def guard(connection: Connection, _: BaseRouteHandler) -> None:
         if connection.scope.get("method") not in UNSAFE:
             return
-        used = await limit.use(await counted_as(connection, tokens))
+        used = limit.use(await counted_as(connection, tokens))
         if not used.allowed:
             wait = max(1, math.ceil(used.ends_in.total_seconds()))
             raise Problem(
