@@ -15,6 +15,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+import uvloop
 from structlog import get_logger
 
 from messaging.backoff import Backoff, wait
@@ -42,7 +43,7 @@ def run(process: str, main: Main) -> None:
     """Run `main(stop)` until it returns. SIGTERM and SIGINT set `stop`; `main` then finishes its work and returns."""
     configure(process, os.environ.get("LOG_LEVEL", "INFO"))
     try:
-        asyncio.run(_supervised(main))
+        uvloop.run(_supervised(main))
     except SettingsError as error:
         sys.stderr.write(f"{process}: {error}\n")
         sys.exit(78)
