@@ -114,18 +114,17 @@ class Environment:
 
     def settle(self, url: str) -> None:
         """After filling: what autovacuum would have done by itself in time."""
-        self.sql(
-            url.replace("labour:labour@", "postgres:postgres@").replace(
-                "notification:notification@", "postgres:postgres@"
-            ),
-            "VACUUM (ANALYZE)",
-        )
+        self.sql(self.server.dsn(_name(url)), "VACUUM (ANALYZE)")
 
     # The bus
 
-    def declare(self, topics: dict[str, list[str]]) -> None:
+    def declare(self, topics: dict[str, list[str]] | None = None) -> None:
+        """Create topics and their subscriptions; without `topics`, those of the services."""
         os.environ["PUBSUB_EMULATOR_HOST"] = self.bus.target
-        apply(Declared.of({"subscription": Declared.load().options, "topics": topics}), PROJECT_ID)
+        declared = Declared.load()
+        if topics is not None:
+            declared = Declared.of({"subscription": declared.options, "topics": topics})
+        apply(declared, PROJECT_ID)
 
     def waiting(self, subscription: str = SUBSCRIPTION) -> int:
         """Messages that wait in a subscription."""
@@ -151,6 +150,13 @@ class Environment:
         child = Child(module, log, self.variables(**more))
         self.stack.callback(child.close)
         return child
+
+    def worker(self, service: str, role: str, **more: str) -> subprocess.Popen[bytes]:
+        """Start `python -m SERVICE ROLE`, a process without a port, and wait until its event loop turns."""
+        heartbeat = self.directory / f"{service}-{role}-{uuid4().hex[:8]}.heartbeat"
+        process = self.process("-m", service, role, HEARTBEAT_FILE=str(heartbeat), **more)
+        until(lambda: process.poll() is not None or heartbeat.exists(), what=f"{service} {role} runs")
+        return process
 
     def process(self, *command: str, ready: str = "", **more: str) -> subprocess.Popen[bytes]:
         """Start `python COMMAND`; with `ready`, wait until that URL answers with success."""

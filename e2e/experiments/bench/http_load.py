@@ -27,7 +27,7 @@ def encode(path: str, headers: dict[str, str]) -> bytes:
 
 
 async def measure(*, port: int, requests: list[tuple[str, dict[str, str]]], connections: int) -> dict[str, Any]:
-    """Send every request once. `requests` are paths with headers."""
+    """Send every request once. `requests` are paths with headers; `at` is when the first was sent, in seconds since 1970."""
     prepared: Iterator[bytes] = iter([encode(path, headers) for path, headers in requests])
     statuses, taken = Counter[int](), list[float]()
     streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(connections)]
@@ -38,9 +38,9 @@ async def measure(*, port: int, requests: list[tuple[str, dict[str, str]]], conn
             statuses[await call(reader, writer, request)] += 1
             taken.append(time.perf_counter() - started)
 
-    watch = Stopwatch()
+    watch, at = Stopwatch(), time.time()
     await asyncio.gather(*(work(*stream) for stream in streams))
-    result = watch.read(len(requests), statuses=statuses, p50=sorted(taken)[len(taken) // 2])
+    result = watch.read(len(requests), statuses=statuses, p50=sorted(taken)[len(taken) // 2], at=at)
     for _, writer in streams:
         writer.close()
     return result

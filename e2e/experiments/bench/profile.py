@@ -1,6 +1,7 @@
-"""`fern bench --profile STAGE`: the functions in which our side of a stage spends its time."""
+"""`fern bench --profile STAGE`: the functions in which our side of a stage spends its CPU time."""
 
-import pstats
+import json
+import sysconfig
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,37 +16,40 @@ from e2e.experiments.bench.stage import Options, Stage
 from fern.output import print_table
 from fern.settings import PROJECT_ROOT
 
-SHOWN = 30
+SHOWN = 25
 
 
-def show(environment: Environment, stage: Stage, options: Options, say: Callable[[str], None]) -> None:
-    """Run one round under cProfile, which makes every call slower: the shares count, not the seconds."""
+def profile(environment: Environment, stage: Stage, options: Options, say: Callable[[str], None]) -> dict[str, Any]:
+    """What `Sampler.write` writes."""
     with tempfile.TemporaryDirectory() as directory:
-        path = str(Path(directory) / "profile")
+        path = Path(directory) / "profile"
         with ExitStack() as stack:
             local = replace(environment, stack=stack)
             say(f"{stage.name}: preparing")
-            measure = stack.enter_context(stage.open(local, replace(options, rounds=1, profile=path)))
+            measure = stack.enter_context(stage.open(local, replace(options, rounds=2, profile=str(path))))
             say(f"{stage.name}: measuring under the profiler")
-            measure(0)
-        costs: Any = pstats.Stats(path)
-    total = costs.total_tt
-    for title, column in (("own time", 2), ("time with callees", 3)):
-        costliest = sorted(costs.stats.items(), key=lambda item: item[1][column], reverse=True)[:SHOWN]
-        click.echo(f"\n{stage.title}: functions by {title}, {total:.2f} s in all\n")
-        print_table(
-            "own ms | with callees ms | share | calls | function",
-            [
-                (f"{own * 1000:.1f}", f"{whole * 1000:.1f}", f"{cost[column] / total:.1%}", calls, _name(function))
-                for function, cost in costliest
-                for _, calls, own, whole, _ in [cost]
-            ],
-        )
+            for number in range(2):  # the second one counts: everything is imported and warm
+                measure(number)
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
 
 
-def _name(function: tuple[str, int, str]) -> str:
-    path, line, name = function
-    if not line:
-        return name.replace("[", "(").replace("]", ")")
-    short = path.rpartition("site-packages/")[2] if "site-packages" in path else path.removeprefix(f"{PROJECT_ROOT}/")
-    return f"{short}:{line} {name}"
+def show(title: str, found: dict[str, Any]) -> None:
+    samples, everything = max(found["samples"], 1), found["functions"]
+    services = [one for one in everything if _place(one).startswith(("services/", "shared/"))]
+    for column, functions, which in (
+        ("own", everything, "all functions, by the time in themselves"),
+        ("whole", services, "functions of the services, by the time with all that they call"),
+    ):
+        click.echo(f"\n{title}: {which}, as shares of the CPU time ({samples} samples)\n")
+        costliest = sorted(functions, key=lambda one: one[column], reverse=True)[:SHOWN]
+        rows = [
+            (f"{one['own'] / samples:.1%}", f"{one['whole'] / samples:.1%}", one["name"], _place(one))
+            for one in costliest
+        ]
+        print_table("own | with callees | function | file", rows)
+
+
+def _place(function: dict[str, Any]) -> str:
+    path = function["file"].removeprefix(f"{PROJECT_ROOT}/").removeprefix(sysconfig.get_path("stdlib") + "/")
+    return f"{path.rpartition('site-packages/')[2]}:{function['line']}"

@@ -5,17 +5,16 @@ alive between orders, so that imports and caches are warm. Standard output goes 
 """
 
 import asyncio
-import cProfile
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
+from e2e.experiments.bench.sampler import sampled
 from servicekit.logs import configure
 
 
@@ -30,24 +29,12 @@ class Stopwatch:
         return {"count": count, "seconds": seconds, "cpu": cpu, **more}
 
 
-@contextmanager
-def profiled(path: str) -> Iterator[None]:
-    """Write the costs of every function to `path`, for `pstats`."""
-    profile = cProfile.Profile()
-    profile.enable()
-    try:
-        yield
-    finally:
-        profile.disable()
-        profile.dump_stats(path)
-
-
 async def serve(measure: Any, answers: TextIO) -> None:
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         order = json.loads(line)
         profile = order.pop("profile", None)
-        with profiled(profile) if profile else nullcontext():
+        with sampled(profile) if profile else nullcontext():
             result = await measure(**order)
         answers.write(json.dumps(result) + "\n")
         answers.flush()

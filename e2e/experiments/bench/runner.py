@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from e2e.experiments.bench.environment import Environment
-from e2e.experiments.bench.stage import Case, Options, Stage
+from e2e.experiments.bench.stage import Case, Measured, Options, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class Figure:
     case: Case
     values: tuple[float, ...]
     ratios: tuple[float, ...]
+    cpus: tuple[float, ...] = ()
 
     @property
     def value(self) -> float:
@@ -30,6 +31,11 @@ class Figure:
     @property
     def ratio(self) -> float | None:
         return statistics.median(self.ratios) if self.ratios else None
+
+    @property
+    def cpu(self) -> float | None:
+        """Microseconds of CPU time per piece of work."""
+        return statistics.median(self.cpus) if self.cpus else None
 
     @property
     def reached(self) -> bool | None:
@@ -57,14 +63,15 @@ def run(
             results = []
             for number in range(rounds):
                 results.append(measure(number))
-                shown = "  ".join(f"{name} {results[-1][name]:,.4g}" for name in stage.cases)
+                shown = "  ".join(f"{name} {results[-1][name].value:,.4g}" for name in stage.cases)
                 say(f"{stage.name}: round {number + 1}/{rounds}  {shown}")
         figures += [figure(stage, name, results) for name in stage.cases]
     return figures
 
 
-def figure(stage: Stage, name: str, results: Sequence[dict[str, float]]) -> Figure:
+def figure(stage: Stage, name: str, results: Sequence[dict[str, Measured]]) -> Figure:
     case = stage.cases[name]
-    values = tuple(result[name] for result in results)
-    ratios = tuple(result[name] / result[case.against] for result in results) if case.against else ()
-    return Figure(stage.name, name, case, values, ratios)
+    values = tuple(result[name].value for result in results)
+    ratios = tuple(result[name].value / result[case.against].value for result in results) if case.against else ()
+    cpus = tuple(cpu for result in results if (cpu := result[name].cpu) is not None)
+    return Figure(stage.name, name, case, values, ratios, cpus)

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 from e2e.experiments.bench.environment import Environment
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,27 @@ class Case:
     note: str = ""
 
 
-Round = Callable[[int], dict[str, float]]
+class Measured(NamedTuple):
+    """In the unit of its case. `cpu` is the CPU time that the design's own process used, in microseconds per piece of work: it
+    says more than the rate on a machine where others work as well.
+    """
+
+    value: float
+    cpu: float | None = None
+
+    @classmethod
+    def rate(cls, result: dict[str, Any]) -> "Measured":
+        """Pieces of work a second, from the answer of a measured program."""
+        return cls(result["count"] / result["seconds"], 1e6 * result["cpu"] / result["count"])
+
+
+Round = Callable[[int], dict[str, Measured]]
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`open` prepares the stage and yields a function that measures round n: the value of each case, by name."""
+    """`open` prepares the stage and yields a function that measures round n: the value of each case, by name, and of
+    cases that are not shown and only compared with."""
 
     name: str
     title: str
@@ -53,9 +71,10 @@ class Stage:
     open: Callable[[Environment, Options], AbstractContextManager[Round]]
     rounds: int | None = None  # at most, if one round takes long
     warm_up: bool = True  # a round that does not count
+    profiled: bool = False  # our side of it can run under the profiler
 
 
-def rotated(names: Sequence[str], number: int) -> list[str]:
+def rotated(names: Sequence[T], number: int) -> list[T]:
     """Another case begins in every round, so that none profits from its place."""
     start = number % len(names)
     return [*names[start:], *names[:start]]

@@ -14,13 +14,13 @@ CHUNK = 1000  # events of one transaction
 KEYS = 200  # labours that the events are about, in turn
 
 
-async def measure(*, url: str, count: int) -> dict[str, Any]:
+async def measure(*, url: str, count: int, chunk: int = CHUNK) -> dict[str, Any]:
     engine = create_engine(url, process="bench")
     labours = [uuid7() for _ in range(KEYS)]
     watch, now = Stopwatch(), datetime.now(UTC)
-    for start in range(0, count, CHUNK):
+    for start in range(0, count, chunk):
         async with UnitOfWork(engine, source="labour", committed=lambda: None) as uow:
-            for number in range(start, min(start + CHUNK, count)):
+            for number in range(start, min(start + chunk, count)):
                 labour = labours[number % KEYS]
                 event = LabourCompleted(labour_id=labour, roster_version=2, mother_name="Ada", completed_at=now)
                 uow.emit(event, key=str(labour), at=now)

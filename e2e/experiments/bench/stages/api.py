@@ -1,19 +1,22 @@
 """`PUT …/complete`: one server process of each design, 16 connections, every labour completed once."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
+import psutil
+
 from e2e.experiments.bench.environment import Environment, WorkMissing
-from e2e.experiments.bench.stage import Case, Options, Round, Stage, rotated
+from e2e.experiments.bench.stage import Case, Measured, Options, Round, Stage, rotated
 from e2e.experiments.bench.tables import create_articles_tables, create_limits_tables
 from e2e.support.ports import free_port_base
 from fern.tokens import make_token
 
 REQUESTS, CONNECTIONS = 800, 16
 
-_OURS = """
+PLANNED = """
     WITH planned AS (
         INSERT INTO labour (id, mother_id, mother_name, first_labour, phase, planned_at, begun_at, roster_version, version)
         SELECT gen_random_uuid(), 'mother-' || n, 'Ada', true, 'early', now(), now(), 2, 3
@@ -36,16 +39,24 @@ _LIMITS = """
 """
 
 
+Server = tuple[int, psutil.Process]  # with its port
+
+
 class Target:
     """A running design with its prepared requests."""
 
-    def __init__(self, environment: Environment, url: str, table: str, port: int, path: str) -> None:
-        rows = environment.sql(url, f"SELECT id, mother_id FROM {table} ORDER BY id")
-        self.port = port
-        self._requests = iter([(path.format(row["id"]), _headers(row["mother_id"])) for row in rows])
+    def __init__(self, environment: Environment, url: str, table: str, server: Server, path: str) -> None:
+        self.port, self.process = server
+        self._requests = prepared(environment, url, table, path)
 
     def next(self, count: int) -> list[tuple[str, dict[str, str]]]:
         return [next(self._requests) for _ in range(count)]
+
+
+def prepared(environment: Environment, url: str, table: str, path: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """One completion of every labour, each with a token of its mother and a key of its own."""
+    rows = environment.sql(url, f"SELECT id, mother_id FROM {table} ORDER BY id")
+    return ((path.format(row["id"]), _headers(row["mother_id"])) for row in rows)
 
 
 def _headers(mother: str) -> dict[str, str]:
@@ -61,36 +72,41 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
     create_articles_tables(articles)
     for url in (guarded, unguarded):
         create_limits_tables(environment, url)
-    for url, fill in ((ours, _OURS), (articles, _ARTICLES), (guarded, _LIMITS), (unguarded, _LIMITS)):
+    for url, fill in ((ours, PLANNED), (articles, _ARTICLES), (guarded, _LIMITS), (unguarded, _LIMITS)):
         environment.sql(url, fill.format(count=labours))
         environment.settle(url)
 
-    def server(module: str, number: int, url: str) -> None:
+    def serve(module: str, number: int, url: str) -> Server:
         command = ("-m", f"e2e.experiments.bench.{module}", str(port + number), url)
-        environment.process(*command, ready=f"http://127.0.0.1:{port + number}/ready")
+        process = environment.process(*command, ready=f"http://127.0.0.1:{port + number}/ready")
+        return port + number, psutil.Process(process.pid)
 
-    profile = ("-m", "cProfile", "-o", options.profile) if options.profile else ()
+    profiled = ("-m", "e2e.experiments.bench.sampler", options.profile) if options.profile else ("-m",)
     variables = {"LABOUR_DATABASE_URL": ours, "LABOUR_API_PORT": str(port)}
     ready = f"http://127.0.0.1:{port}/health/ready"
-    environment.process(*profile, "-m", "labour", "api", ready=ready, **variables)
-    server("articles.handler", 1, articles)
-    server("limits.handler", 2, guarded)
-    server("limits.handler", 3, unguarded)
+    api = environment.process(*profiled, "labour", "api", ready=ready, **variables)
+    ours_server = port, psutil.Process(api.pid)
+    handler = serve("articles.handler", 1, articles)
+    with_guards, without = serve("limits.handler", 2, guarded), serve("limits.handler", 3, unguarded)
     targets = {
-        "articles": Target(environment, articles, "labours", port + 1, "/labours/{}/complete"),
-        "ours": Target(environment, ours, "labour", port, "/api/v1/labours/{}/complete"),
-        "guarded": Target(environment, guarded, "labour", port + 2, "/guarded/{}/complete"),
-        "unguarded": Target(environment, unguarded, "labour", port + 3, "/unguarded/{}/complete"),
+        "articles": Target(environment, articles, "labours", handler, "/labours/{}/complete"),
+        "ours": Target(environment, ours, "labour", ours_server, "/api/v1/labours/{}/complete"),
+        "guarded": Target(environment, guarded, "labour", with_guards, "/guarded/{}/complete"),
+        "unguarded": Target(environment, unguarded, "labour", without, "/unguarded/{}/complete"),
     }
     load = environment.child("http_load")
 
-    def measure(target: Target) -> float:
+    def measure(name: str, number: int) -> Measured:
+        target = targets[name]
+        if options.profile and name == "ours" and number:
+            target.process.send_signal(signal.SIGUSR1)  # the sampler starts now, when everything is imported and warm
+        before = sum(target.process.cpu_times()[:2])
         result: dict[str, Any] = load.ask(port=target.port, requests=target.next(count), connections=CONNECTIONS)
         if result["statuses"] != {"200": count}:
             raise WorkMissing(f"of {count} completions, the answers were {result['statuses']}.")
-        return float(result["count"] / result["seconds"])
+        return Measured.rate({**result, "cpu": sum(target.process.cpu_times()[:2]) - before})
 
-    yield lambda number: {name: measure(targets[name]) for name in rotated(list(targets), number)}
+    yield lambda number: {name: measure(name, number) for name in rotated(list(targets), number)}
 
 
 STAGE = Stage(
@@ -103,4 +119,5 @@ STAGE = Stage(
         "unguarded": Case("limit: no guards, one statement on asyncpg", "requests/s", against="articles"),
     },
     start,
+    profiled=True,
 )

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 from e2e.experiments.bench.environment import Environment, WorkMissing
-from e2e.experiments.bench.stage import Case, Options, Round, Stage, rotated
+from e2e.experiments.bench.stage import Case, Measured, Options, Round, Stage, rotated
 from e2e.experiments.bench.tables import create_articles_tables, create_limits_tables
 from fern.settings import PROJECT_ID
 
@@ -56,7 +56,7 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
         "set": (limits, "notification", count, lambda url: programs["limits"].ask(url=url, count=count)),
     }
 
-    def measure(name: str) -> float:
+    def measure(name: str) -> Measured:
         template, table, events, ask = runs[name]
         url = environment.copy(template, "notification" if name == "ours" else name)
         result = ask(url)
@@ -64,7 +64,7 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
         if written != PEOPLE * events:
             raise WorkMissing(f"consumer, {name}: {written} notifications of {events} events.")
         environment.drop(url)
-        return float(events / result["seconds"])
+        return Measured.rate(result)
 
     yield lambda number: {name: measure(name) for name in rotated(list(runs), number)}
 
@@ -79,4 +79,5 @@ STAGE = Stage(
         "set": Case("limit: one set-based statement", "events/s", against="articles"),
     },
     start,
+    profiled=True,
 )

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from e2e.experiments.bench.environment import SUBSCRIPTION, TOPIC, Environment, WorkMissing
-from e2e.experiments.bench.stage import Case, Options, Round, Stage, rotated
+from e2e.experiments.bench.stage import Case, Measured, Options, Round, Stage, rotated
 from e2e.experiments.bench.tables import create_articles_tables, create_limits_tables
 from fern.settings import PROJECT_ID
 
@@ -57,14 +57,14 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
         "publish": lambda **order: programs["limits"].ask(**order, only_publish=True),
     }
 
-    def measure(name: str) -> float:
+    def measure(name: str) -> Measured:
         url = environment.copy(templates[name], "labour" if name == "ours" else name)
         result = asks[name](url=url, project=PROJECT_ID, count=count)
         if (waiting := environment.waiting()) != count:
             raise WorkMissing(f"relay, {name}: {waiting} of {count} events are on the bus.")
         environment.purge()
         environment.drop(url)
-        return float(count / result["seconds"])
+        return Measured.rate(result)
 
     yield lambda number: {name: measure(name) for name in rotated(list(templates), number)}
 
@@ -79,4 +79,5 @@ STAGE = Stage(
         "publish": Case("limit: publish alone", "events/s", against="articles"),
     },
     start,
+    profiled=True,
 )

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from e2e.experiments.bench.environment import Environment, WorkMissing
-from e2e.experiments.bench.stage import Case, Options, Round, Stage, rotated
+from e2e.experiments.bench.stage import Case, Measured, Options, Round, Stage, rotated
 from e2e.experiments.bench.stages.consumer import PEOPLE, with_rosters
 from e2e.experiments.bench.tables import create_articles_tables
 from e2e.support.ports import free_port_base
@@ -60,7 +60,7 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
         "bare": ("", lambda _: programs["bare"].ask(**order)),
     }
 
-    def measure(name: str) -> float:
+    def measure(name: str) -> Measured:
         template, ask = runs[name]
         url = environment.copy(template, "notification" if name == "ours" else name) if template else ""
         accepted(stand_in)
@@ -69,7 +69,7 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
             raise WorkMissing(f"sms, {name}: the stand-in accepted {sent} of {count} messages.")
         if url:
             environment.drop(url)
-        return float(count / result["seconds"])
+        return Measured.rate(result)
 
     yield lambda number: {name: measure(name) for name in rotated(list(runs), number)}
 
@@ -83,4 +83,5 @@ STAGE = Stage(
         "bare": Case("limit: bare HTTP client, no ledger", "messages/s", against="articles"),
     },
     start,
+    profiled=True,
 )
