@@ -126,6 +126,11 @@ class Environment:
             declared = Declared.of({"subscription": declared.options, "topics": topics})
         apply(declared, PROJECT_ID)
 
+    def empty_subscription(self) -> None:
+        """A subscription that keeps what is published for a stage to count, without the messages of earlier stages."""
+        self.declare({TOPIC: [SUBSCRIPTION.removesuffix(f".{TOPIC}")]})
+        self.purge()
+
     def waiting(self, subscription: str = SUBSCRIPTION) -> int:
         """Messages that wait in a subscription."""
         items = self._http.get(f"{self.bus.http_url}/backlog").json()["items"]

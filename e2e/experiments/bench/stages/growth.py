@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from e2e.experiments.bench.environment import SUBSCRIPTION, TOPIC, Child, Environment, WorkMissing
+from e2e.experiments.bench.environment import Child, Environment, WorkMissing
 from e2e.experiments.bench.stage import Case, Measured, Options, Round, Stage
 from e2e.experiments.bench.stages.api import PLANNED, prepared
 from e2e.experiments.bench.stages.consumer import with_rosters
@@ -109,7 +109,7 @@ class Growth:
 
 @contextmanager
 def start(environment: Environment, options: Options) -> Iterator[Round]:
-    environment.declare({TOPIC: [SUBSCRIPTION.removesuffix(f".{TOPIC}")]})
+    environment.empty_subscription()
     growth = Growth(environment, options)
     growth.measure(growth.empty)
     growth.fill(options.rows or {name: options.sized(count, least=100) for name, count in ROWS.items()})

@@ -95,7 +95,7 @@ async def _publish(messages: list[Message]) -> None:
 @contextmanager
 def start(environment: Environment, options: Options) -> Iterator[Round]:
     events, handled = options.sized(EVENTS, least=1000), options.sized(HANDLED, least=200)
-    environment.declare({TOPIC: [SUBSCRIPTION.removesuffix(f".{TOPIC}")]})
+    environment.empty_subscription()
     template, labours = with_rosters(environment, handled)
 
     def measure(number: int) -> dict[str, Measured]:

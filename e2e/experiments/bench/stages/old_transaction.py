@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from e2e.experiments.bench.environment import SUBSCRIPTION, TOPIC, Environment, WorkMissing
+from e2e.experiments.bench.environment import Environment, WorkMissing
 from e2e.experiments.bench.stage import Case, Measured, Options, Round, Stage
 from e2e.experiments.bench.stages.relay import filled_outbox
 from fern.settings import PROJECT_ID
@@ -14,7 +14,7 @@ ROWS, POLLS = 80_000, 15
 @contextmanager
 def start(environment: Environment, options: Options) -> Iterator[Round]:
     count = options.sized(ROWS, least=2000)
-    environment.declare({TOPIC: [SUBSCRIPTION.removesuffix(f".{TOPIC}")]})
+    environment.empty_subscription()
     filled, relay = filled_outbox(environment, count), environment.child("ours.relay")
 
     def measure(_: int) -> dict[str, Measured]:

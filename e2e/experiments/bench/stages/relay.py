@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from e2e.experiments.bench.environment import SUBSCRIPTION, TOPIC, Environment, WorkMissing
+from e2e.experiments.bench.environment import TOPIC, Environment, WorkMissing
 from e2e.experiments.bench.stage import Case, Measured, Options, Round, Stage, rotated
 from e2e.experiments.bench.tables import create_articles_tables, create_limits_tables
 from fern.settings import PROJECT_ID
@@ -40,7 +40,7 @@ def filled_outbox(environment: Environment, count: int) -> str:
 @contextmanager
 def start(environment: Environment, options: Options) -> Iterator[Round]:
     count = options.sized(EVENTS, least=200)
-    environment.declare({TOPIC: [SUBSCRIPTION.removesuffix(f".{TOPIC}")]})
+    environment.empty_subscription()
     ours = filled_outbox(environment, count)
     articles, limits = environment.new_database("articles"), environment.new_database("limits")
     create_articles_tables(articles)
