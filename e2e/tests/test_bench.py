@@ -3,11 +3,13 @@
 No time is checked. A stage raises `WorkMissing` if a design did not do the work it was measured for.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -18,13 +20,15 @@ from e2e.experiments.bench.__main__ import Unreliable, bench, refuse
 from e2e.experiments.bench.calibration import Calibration, calibrate, doubts
 from e2e.experiments.bench.chart import svg
 from e2e.experiments.bench.environment import TOPIC, Environment, WorkMissing, on_server
-from e2e.experiments.bench.profile import profile
 from e2e.experiments.bench.report import BenchReport, rows, section
 from e2e.experiments.bench.runner import Figure, figure, run
 from e2e.experiments.bench.stage import Measured, Options, Stage, rotated
 from e2e.experiments.bench.stages import STAGES, many, relay
 from e2e.experiments.bench.stages.consumer import with_rosters
 from fern.runtime.postgres import TemporaryServer
+from fern.settings import PROJECT_ID
+from messaging.bus import Outgoing
+from messaging.pubsub import PubSub
 
 LITTLE = Options(rounds=1, scale=0.01, seconds=0.5)
 STEADY = Calibration(1.0, 1.0, 0.0)
@@ -37,7 +41,9 @@ def environment(postgres: TemporaryServer, tmp_path_factory: pytest.TempPathFact
         yield environment
 
 
-@pytest.mark.parametrize("stage", [one for one in STAGES if one is not many.STAGE], ids=lambda stage: stage.name)
+@pytest.mark.parametrize(
+    "stage", [one for one in STAGES if one not in (relay.STAGE, many.STAGE)], ids=lambda stage: stage.name
+)
 def test_every_design_of_a_stage_does_the_same_work(environment: Environment, stage: Stage) -> None:
     figures = run(environment, [replace(stage, warm_up=False)], LITTLE, say=lambda line: None)
 
@@ -47,35 +53,37 @@ def test_every_design_of_a_stage_does_the_same_work(environment: Environment, st
 
 def test_two_relays_keep_the_order_of_every_key_and_two_consumers_handle_everything(environment: Environment) -> None:
     environment.declare()
-    environment.empty_subscription()
+    environment.count_published()
     template, labours = with_rosters(environment, 50)
 
     with ExitStack() as stack:
         local = replace(environment, stack=stack)
         assert many.relays(local, 2, 400).value > 0
-        environment.purge(f"notification.{TOPIC}")
+        environment.purge()
         assert many.consumers(local, 2, template, labours).value > 0
 
 
-def test_a_design_that_does_less_work_is_not_measured(environment: Environment) -> None:
+async def test_relays_do_the_same_work_can_be_profiled_and_are_not_measured_if_the_bus_has_another_number(
+    environment: Environment, tmp_path: Path
+) -> None:
+    path = tmp_path / "profile"
     with ExitStack() as stack:
-        local = replace(environment, stack=stack)
-        measure = stack.enter_context(relay.STAGE.open(local, LITTLE))
-        local.child("ours.outbox").ask(url=(url := local.copy(local.server.url("labour", "labour"), "labour")), count=1)
-        local.child("ours.relay").ask(url=url, project="fern-local", count=1)  # one message too many on the bus
+        local, options = replace(environment, stack=stack), replace(LITTLE, scale=0.2, profile=str(path))
+        # In threads, because the stage has event loops of its own.
+        measure = await asyncio.to_thread(lambda: stack.enter_context(relay.STAGE.open(local, options)))
 
+        measured = await asyncio.to_thread(measure, 0)
+
+        assert measured.keys() == relay.STAGE.cases.keys()
+        found = json.loads(path.read_text())
+        assert any("relay.py" in function["file"] for function in found["functions"])
+        assert all(function["own"] <= function["whole"] <= found["samples"] for function in found["functions"])
+
+        bus = PubSub(PROJECT_ID)
+        await bus.publish(TOPIC, [Outgoing(b"{}", {})])
+        await bus.close()
         with pytest.raises(WorkMissing):
-            measure(0)
-
-        environment.purge()
-
-
-def test_a_profile_names_the_functions_of_the_services(environment: Environment) -> None:
-    found = profile(environment, relay.STAGE, replace(LITTLE, scale=0.25), say=lambda line: None)
-
-    assert found["samples"] > 0
-    assert any("relay.py" in function["file"] for function in found["functions"])
-    assert all(function["own"] <= function["whole"] <= found["samples"] for function in found["functions"])
+            await asyncio.to_thread(measure, 0)
 
 
 # Without a running system

@@ -126,21 +126,27 @@ class Environment:
             declared = Declared.of({"subscription": declared.options, "topics": topics})
         apply(declared, PROJECT_ID)
 
-    def empty_subscription(self) -> None:
-        """A subscription that keeps what is published for a stage to count, without the messages of earlier stages."""
+    def count_published(self) -> None:
+        """Create the subscription that keeps what is published, for a stage to count."""
         self.declare({TOPIC: [SUBSCRIPTION.removesuffix(f".{TOPIC}")]})
         self.purge()
 
-    def waiting(self, subscription: str = SUBSCRIPTION) -> int:
-        """Messages that wait in a subscription."""
+    def backlog(self) -> dict[str, int]:
+        """The number of messages that wait in each subscription."""
         items = self._http.get(f"{self.bus.http_url}/backlog").json()["items"]
-        return int(next(item["unacked"] for item in items if item["subscription"] == subscription))
+        return {item["subscription"]: item["unacked"] for item in items}
 
-    def purge(self, subscription: str = SUBSCRIPTION) -> None:
+    def waiting(self, subscription: str = SUBSCRIPTION) -> int:
+        return self.backlog()[subscription]
+
+    def purge(self) -> None:
+        """Drop the messages of all subscriptions: nothing of a measurement may reach the next one."""
         os.environ["PUBSUB_EMULATOR_HOST"] = self.bus.target
+        later = datetime.now(UTC) + timedelta(hours=1)
         with SubscriberClient() as subscriber:
-            path = f"projects/{PROJECT_ID}/subscriptions/{subscription}"
-            subscriber.seek(request={"subscription": path, "time": datetime.now(UTC) + timedelta(hours=1)})
+            for name in (name for name, waiting in self.backlog().items() if waiting):
+                path = f"projects/{PROJECT_ID}/subscriptions/{name}"
+                subscriber.seek(request={"subscription": path, "time": later})
 
     # Processes
 

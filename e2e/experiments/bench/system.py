@@ -51,8 +51,7 @@ class System:
         """Wait until no message waits in a subscription of the services, and a little more for what the last ones caused."""
 
         def waiting() -> int:
-            items = httpx.get(f"{self.environment.bus.http_url}/backlog").json()["items"]
-            return sum(item["unacked"] for item in items if item["subscription"] != SUBSCRIPTION)
+            return sum(waiting for name, waiting in self.environment.backlog().items() if name != SUBSCRIPTION)
 
         for _ in range(2):
             until(waiting, lambda unacked: unacked == 0, what="the bus is empty")
@@ -61,6 +60,7 @@ class System:
 
 def start_system(environment: Environment) -> System:
     environment.declare()
+    environment.purge()
     urls = {
         f"{service.upper()}_DATABASE_URL": environment.copy(environment.server.url(service, service), service)
         for service in ("labour", "notification")

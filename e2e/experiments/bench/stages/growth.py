@@ -109,7 +109,7 @@ class Growth:
 
 @contextmanager
 def start(environment: Environment, options: Options) -> Iterator[Round]:
-    environment.empty_subscription()
+    environment.count_published()
     growth = Growth(environment, options)
     growth.measure(growth.empty)
     growth.fill(options.rows or {name: options.sized(count, least=100) for name, count in ROWS.items()})

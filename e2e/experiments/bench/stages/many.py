@@ -21,7 +21,7 @@ from messaging.relay import CHANNEL
 EVENTS, HANDLED = 20_000, 6_000
 REPLICAS = (1, 2, 4)
 CONNECTED = "SELECT count(DISTINCT client_port) FROM pg_stat_activity WHERE datname = $1 AND application_name = $2"
-SETTLE = 0.5  # seconds until processes with a connection are ready
+SETTLE = 1.0  # seconds until processes with a connection are ready
 
 
 def out_of_order(messages: list[Message]) -> int:
@@ -41,7 +41,7 @@ def run_replicas(environment: Environment, replicas: int, service: str, role: st
     database, name = url.rpartition("/")[2], f"{service}-{role}"
     until(
         lambda: int(environment.sql(environment.server.dsn(), CONNECTED, database, name)[0][0]),
-        lambda connections: connections >= replicas * 2,  # one of the pool, one for wake-ups
+        lambda connections: connections >= replicas,
         what=f"{replicas} {name} are connected",
     )
     time.sleep(SETTLE)
@@ -95,7 +95,7 @@ async def _publish(messages: list[Message]) -> None:
 @contextmanager
 def start(environment: Environment, options: Options) -> Iterator[Round]:
     events, handled = options.sized(EVENTS, least=1000), options.sized(HANDLED, least=200)
-    environment.empty_subscription()
+    environment.count_published()
     template, labours = with_rosters(environment, handled)
 
     def measure(number: int) -> dict[str, Measured]:
@@ -104,7 +104,7 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
             with ExitStack() as stack:  # ends the processes
                 results[f"relays-{replicas}"] = relays(replace(environment, stack=stack), replicas, events)
         environment.declare()
-        environment.purge(f"notification.{TOPIC}")
+        environment.purge()
         for replicas in rotated(REPLICAS, number):
             with ExitStack() as stack:
                 local = replace(environment, stack=stack)

@@ -14,7 +14,7 @@ ROWS, POLLS = 80_000, 15
 @contextmanager
 def start(environment: Environment, options: Options) -> Iterator[Round]:
     count = options.sized(ROWS, least=2000)
-    environment.empty_subscription()
+    environment.count_published()
     filled, relay = filled_outbox(environment, count), environment.child("ours.relay")
 
     def measure(_: int) -> dict[str, Measured]:

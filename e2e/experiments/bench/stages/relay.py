@@ -40,7 +40,7 @@ def filled_outbox(environment: Environment, count: int) -> str:
 @contextmanager
 def start(environment: Environment, options: Options) -> Iterator[Round]:
     count = options.sized(EVENTS, least=200)
-    environment.empty_subscription()
+    environment.count_published()
     ours = filled_outbox(environment, count)
     articles, limits = environment.new_database("articles"), environment.new_database("limits")
     create_articles_tables(articles)
