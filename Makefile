@@ -19,7 +19,7 @@ IMAGES      := services/labour/requirements.lock services/notification/requireme
 LOCKS       := requirements.lock requirements-dev.lock $(IMAGES)
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo down reset status logs doctor audit chaos museum quest test quick check fmt lock
+.PHONY: help install up demo down reset status logs doctor audit chaos museum quest bench test quick check fmt lock
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ museum: $(RUN) ## put historical mistakes back in, and see each of them caught
 
 quest: $(RUN) ## the designs from naive to ours against the same faults; writes the chart into docs/
 	@$(BIN)/fern quest $(ARGS)
+
+bench: $(RUN) ## measure every stage beside the articles' designs and the limits of this machine; ARGS="--only relay"
+	@$(BIN)/fern bench $(ARGS)
 
 test: check ## lint, types, import arrows and all tests
 	$(BIN)/pytest -n 2 $(ARGS)

@@ -28,6 +28,7 @@ COMMANDS = {
     "chaos": "Break everything under load, from a seed, and account for every message.",
     "museum": "Put historical mistakes back in, one by one, and show that each is detected.",
     "quest": "Run other designs and ours, side by side, against the same faults.",
+    "bench": "Measure every stage beside other designs and the limits of this machine.",
 }
 
 

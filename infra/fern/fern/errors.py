@@ -13,7 +13,8 @@ FernError                    1  any other failure, such as a demo with a missing
 ├── NotRunning              19  the command needs a running system
 └── NotClean                20  an audit found lost, duplicated, misordered, unexplained or stuck events or texts
 
-`fern museum` ends with 21 if a mistake was not detected.
+`fern museum` ends with 21 if a mistake was not detected. `fern bench` ends with 23 if the machine was too busy to compare,
+and with 24 if a design did not do the work that it was measured for.
 """
 
 import os

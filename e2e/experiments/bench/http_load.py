@@ -1,0 +1,46 @@
+"""The load generator for HTTP: prepared requests over kept-alive connections, in a process of its own."""
+
+import asyncio
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from e2e.experiments.bench.program import Stopwatch
+
+_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+
+
+async def call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> int:
+    """Returns the status."""
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    if length := _LENGTH.search(head):
+        await reader.readexactly(int(length[1]))
+    return int(head[9:12])
+
+
+def encode(path: str, headers: dict[str, str]) -> bytes:
+    lines = (f"{name}: {value}" for name, value in {"Host": "bench", "Content-Length": "0", **headers}.items())
+    return "\r\n".join([f"PUT {path} HTTP/1.1", *lines, "", ""]).encode()
+
+
+async def measure(*, port: int, requests: list[tuple[str, dict[str, str]]], connections: int) -> dict[str, Any]:
+    """Send every request once. `requests` are paths with headers; `at` is when the first was sent, in seconds since 1970."""
+    prepared: Iterator[bytes] = iter([encode(path, headers) for path, headers in requests])
+    statuses, taken = Counter[int](), list[float]()
+    streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(connections)]
+
+    async def work(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for request in prepared:
+            started = time.perf_counter()
+            statuses[await call(reader, writer, request)] += 1
+            taken.append(time.perf_counter() - started)
+
+    watch, at = Stopwatch(), time.time()
+    await asyncio.gather(*(work(*stream) for stream in streams))
+    result = watch.read(len(requests), statuses=statuses, p50=sorted(taken)[len(taken) // 2], at=at)
+    for _, writer in streams:
+        writer.close()
+    return result

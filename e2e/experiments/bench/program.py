@@ -1,0 +1,53 @@
+"""`python -m e2e.experiments.bench.program MODULE LOG`: a measured program in a process of its own.
+
+Reads one order a line from standard input, as JSON, passes it to `MODULE.measure`, and answers with one line. The process stays
+alive between orders, so that imports and caches are warm. Standard output goes to the file LOG, as the logs of a service would.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from contextlib import nullcontext
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TextIO
+
+from e2e.experiments.bench.sampler import sampled
+from servicekit.logs import configure
+
+
+class Stopwatch:
+    """Seconds on the clock, and seconds of CPU time of this process."""
+
+    def __init__(self) -> None:
+        self._clock, self._cpu = time.perf_counter(), time.process_time()
+
+    def read(self, count: int, **more: Any) -> dict[str, Any]:
+        seconds, cpu = time.perf_counter() - self._clock, time.process_time() - self._cpu
+        return {"count": count, "seconds": seconds, "cpu": cpu, **more}
+
+
+async def serve(measure: Any, answers: TextIO) -> None:
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        order = json.loads(line)
+        profile = order.pop("profile", None)
+        with sampled(profile) if profile else nullcontext():
+            result = await measure(**order)
+        answers.write(json.dumps(result) + "\n")
+        answers.flush()
+
+
+def main(module: str, log: str) -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    with Path(log).open("ab") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    configure("bench", "INFO")
+    asyncio.run(serve(import_module(module).measure, answers))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,123 @@
+"""The report of `fern bench`: a table for the terminal and for the documentation, and JSON."""
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+
+from e2e.experiments.bench.calibration import Calibration
+from e2e.experiments.bench.runner import Figure
+from fern.output import print_table
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+HEADING = ["stage", "case", "median", "CPU", "ratio", "spread", "goal", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchReport:
+    """`doubts` say why the ratios cannot be trusted; empty if they can."""
+
+    figures: Sequence[Figure]
+    before: Calibration
+    after: Calibration
+    doubts: Sequence[str]
+    postgres: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "machine": machine(self.postgres),
+            "calibration": {"before": asdict(self.before), "after": asdict(self.after), "doubts": list(self.doubts)},
+            "figures": [
+                {
+                    "stage": one.stage,
+                    "case": one.name,
+                    "title": one.case.title,
+                    "unit": one.case.unit,
+                    "values": one.values,
+                    "value": one.value,
+                    "against": one.case.against or None,
+                    "ratios": one.ratios,
+                    "ratio": one.ratio,
+                    "cpu_microseconds": one.cpu,
+                    "goal": one.case.goal,
+                    "reached": one.reached,
+                }
+                for one in self.figures
+            ],
+        }
+
+
+def machine(postgres: str) -> str:
+    """What the run ran on, in one line."""
+    return (
+        f"{os.cpu_count()} cores ({_processor()}), {_memory_gb():.0f} GB of memory, {platform.system()} {platform.release()}, "
+        f"Python {platform.python_version()}, PostgreSQL {postgres} with fsync"
+    )
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()
+
+
+def _memory_gb() -> float:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+
+
+def rows(figures: Sequence[Figure]) -> list[list[str]]:
+    return [
+        [
+            one.stage,
+            one.case.title,
+            f"{_number(one.value)} {one.case.unit}",
+            f"{_number(one.cpu)} µs" if one.cpu is not None else "",
+            f"{one.ratio:.2f} {TIMES}" if one.ratio is not None else "",
+            _spread(one.ratios or one.values),
+            _goal(one),
+            {True: "reached", False: "missed", None: ""}[one.reached],
+        ]
+        for one in figures
+    ]
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{_number(min(values))} to {_number(max(values))}" if len(values) > 1 else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _goal(figure: Figure) -> str:
+    if figure.case.goal is None:
+        return ""
+    unit = TIMES if figure.ratios else figure.case.unit
+    return f"{'≤' if figure.case.lower else '≥'} {figure.case.goal:g} {unit}"
+
+
+def show(report: BenchReport) -> None:
+    print_table(" | ".join(HEADING), rows(report.figures))
+    click.echo(f"\n{machine(report.postgres)}")
+
+
+def section(report: BenchReport) -> str:
+    """For the documentation."""
+    lines = [f"| {' | '.join(cell or ' ' for cell in row)} |" for row in rows(report.figures)]
+    return "\n".join(
+        [
+            "![How much faster than the articles' designs ours is, and where the limit lies.](images/performance.svg)",
+            "",
+            f"Measured on {machine(report.postgres)}.",
+            *(f"The ratios are not reliable: {doubt}." for doubt in report.doubts),
+            "",
+            f"| {' | '.join(HEADING)} |",
+            "|---|---|--:|--:|--:|---|---|---|",
+            *lines,
+        ]
+    )

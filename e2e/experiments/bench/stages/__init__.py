@@ -1,0 +1,16 @@
+"""The stages, in the order of an event's path; then what concerns all of it."""
+
+from e2e.experiments.bench.stage import Stage
+from e2e.experiments.bench.stages import api, consumer, growth, latency, many, memory, old_transaction, relay, sms
+
+STAGES: tuple[Stage, ...] = (
+    api.STAGE,
+    relay.STAGE,
+    consumer.STAGE,
+    sms.STAGE,
+    latency.STAGE,
+    old_transaction.STAGE,
+    growth.STAGE,
+    many.STAGE,
+    memory.STAGE,
+)
