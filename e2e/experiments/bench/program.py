@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
+import uvloop
+
 from e2e.experiments.bench.sampler import sampled
 from servicekit.logs import configure
 
@@ -46,7 +48,8 @@ def main(module: str, log: str) -> None:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     configure("bench", "INFO")
-    asyncio.run(serve(import_module(module).measure, answers))
+    run = asyncio.run if ".articles." in module else uvloop.run  # as the processes of the services do
+    run(serve(import_module(module).measure, answers))
 
 
 if __name__ == "__main__":

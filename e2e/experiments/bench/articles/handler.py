@@ -52,4 +52,4 @@ def build(url: str) -> Litestar:
 
 if __name__ == "__main__":
     port, url = sys.argv[1:]
-    uvicorn.run(build(url), port=int(port), log_level="warning")
+    uvicorn.run(build(url), port=int(port), log_level="warning", loop="asyncio", http="h11")  # the stock server
