@@ -14,14 +14,14 @@ from uuid import UUID
 
 import msgspec
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contracts.events import LabourCompleted
 from contracts.registry import decode
 from labour.application.access import CommandContext
 from labour.application.command_runner import CommandRunner
 from labour.application.commands import complete_labour
-from labour.domain.labour import Labour
+from labour.storage import Labours
 from messaging import claims, trace
 from messaging.aggregate import Recorded
 from messaging.bus import Message, Outgoing
@@ -117,11 +117,15 @@ class DualWrite:
         self.parts = parts
 
     async def complete(self, labour_id: UUID) -> None:
-        async with AsyncSession(self.parts.labour, expire_on_commit=False) as session:
-            labour = await session.get_one(Labour, labour_id)
-            labour.complete(datetime.now(UTC))
-            await session.commit()
-        await self.parts.publish(labour.collect())
+        async with self.parts.labour_work() as uow:
+            completed = await self.complete_and_collect(uow, labour_id)
+        await self.parts.publish(completed)
+
+    async def complete_and_collect(self, uow: UnitOfWork, labour_id: UUID) -> Sequence[Recorded]:
+        """Takes the events away from the unit of work, so that none goes into the outbox."""
+        labour = await Labours(uow).get(labour_id)
+        labour.complete(datetime.now(UTC))
+        return labour.collect()
 
     async def handle(self, message: Message) -> Verdict:
         await self.parts.send_texts(message)
@@ -141,11 +145,8 @@ class PublishThenCommit(DualWrite):
     name = "publish, then commit"
 
     async def complete(self, labour_id: UUID) -> None:
-        async with AsyncSession(self.parts.labour, expire_on_commit=False) as session:
-            labour = await session.get_one(Labour, labour_id)
-            labour.complete(datetime.now(UTC))
-            await self.parts.publish(labour.collect())
-            await session.commit()
+        async with self.parts.labour_work() as uow:
+            await self.parts.publish(await self.complete_and_collect(uow, labour_id))
 
 
 class NaiveConsumer(DualWrite):

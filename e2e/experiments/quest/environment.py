@@ -16,7 +16,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 from sqlalchemy import TextClause, text
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 import sms_sandbox
 from e2e.experiments.quest.designs import Parts, mother_id
@@ -26,17 +26,15 @@ from e2e.experiments.quest.faults import (
     FaultyBus,
     FaultyDispatcher,
     FaultyTwilio,
-    RolledBack,
     Schedule,
     SmsFaults,
-    fail_commits,
     labour_of,
-    requested,
-    texted,
+    strike_before_commit,
 )
-from e2e.support.crash import SimulatedCrash
 from labour.domain.labour import Labour
+from labour.storage import Labours
 from messaging.database import create_engine
+from messaging.unit_of_work import BEFORE_COMMIT, UnitOfWork
 from pubsub_emulator import server as pubsub
 from pubsub_emulator import wire
 from pubsub_emulator.policy import complete_subscription
@@ -118,9 +116,7 @@ async def new_environment(
         await create_topics(bus, cases)
 
         schedule = Schedule(cases)
-        # Commits of requests and of senders: the relay uses the same databases, and its faults are those of publishing.
-        fail_commits(labour, schedule, requested, {"crash-before-commit": SimulatedCrash, "rollback": RolledBack})
-        fail_commits(notification, schedule, texted, {"crash-before-record": SimulatedCrash})
+        BEFORE_COMMIT.arm(strike_before_commit)
         bus.broker.faults = BusFaults(schedule)
         provider.sandbox.faults = SmsFaults(provider.sandbox, schedule)
         with patch.dict(os.environ, {"PUBSUB_EMULATOR_HOST": bus.target}):
@@ -146,8 +142,10 @@ async def plan_labours(
         labours.append(labour)
         members.append({"labour_id": labour.id, "person_id": grace.id, "phone": grace.phone})
         cases.append(Case(labour.id, grace.phone, names))
-    async with AsyncSession(labour_engine) as session, session.begin():
-        session.add_all(labours)
+    async with UnitOfWork(labour_engine, source="labour", committed=lambda: None) as uow:
+        for labour in labours:
+            labour.collect()  # nobody is to hear of their planning
+            await Labours(uow).add(labour)
     async with notification_engine.begin() as connection:
         await connection.execute(_ROSTER, members)
         await connection.execute(_MEMBER, members)

@@ -7,15 +7,12 @@ the process starts again.
 
 import asyncio
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
-
-from sqlalchemy import event
-from sqlalchemy.engine import Connection
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from e2e.experiments.quest.designs import LEASE, QUARANTINE
 from e2e.support.crash import SimulatedCrash
@@ -96,6 +93,11 @@ class Schedule:
         if self.strikes(f"crash-{place}", whom):
             raise SimulatedCrash
 
+    def may_fail_request(self, labour_id: UUID) -> None:
+        self.may_crash("before-commit", labour_id)
+        if self.strikes("rollback", labour_id):
+            raise RolledBack
+
     async def may_freeze(self, name: str, whom: UUID | str) -> None:
         if self.strikes(name, whom):
             self.frozen.add(whom)
@@ -103,22 +105,13 @@ class Schedule:
             self.frozen.discard(whom)
 
 
-requested: ContextVar[UUID] = ContextVar("requested")  # the labour of the current request
-texted: ContextVar[str] = ContextVar("texted")  # the phone that the current task has sent a text to
+# What may fail the commit of the current task: a request, or a process that has sent a text. Other tasks have none.
+commit_fault: ContextVar[Callable[[], None] | None] = ContextVar("commit_fault", default=None)
 
 
-def fail_commits(
-    engine: AsyncEngine, schedule: Schedule, whom: ContextVar[Any], errors: Mapping[str, type[BaseException]]
-) -> None:
-    """Raise one of the errors at a commit, if its fault strikes. Tasks in which `whom` is not set are left alone."""
-
-    @event.listens_for(engine.sync_engine, "commit")
-    def before_commit(connection: Connection) -> None:
-        subject = whom.get(None)
-        error = next((error for name, error in errors.items() if subject and schedule.strikes(name, subject)), None)
-        if error:
-            connection.dialect.do_rollback(connection.connection)  # or the pool would hand out an open transaction
-            raise error
+async def strike_before_commit() -> None:
+    if fault := commit_fault.get():
+        fault()
 
 
 class FaultyBus(PubSub):
@@ -156,7 +149,7 @@ class FaultyTwilio(Twilio):
         self._schedule = schedule
 
     async def send(self, *, to: str, body: str, status_callback: str) -> SendOutcome:
-        texted.set(to)
+        commit_fault.set(partial(self._schedule.may_crash, "before-record", to))
         for name in FREEZES:  # a design without a dispatcher checks no clock, so that both come here
             await self._schedule.may_freeze(name, to)
         self._schedule.may_crash("before-call", to)
@@ -166,7 +159,7 @@ class FaultyTwilio(Twilio):
 
 
 class FaultyDispatcher(Dispatcher):
-    """The real dispatcher, with a place to freeze after it has taken a message and before it checks the clock."""
+    """The real dispatcher, with a place to freeze before it checks the clock, and one to crash before it records an outcome."""
 
     def __init__(self, schedule: Schedule, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -175,6 +168,12 @@ class FaultyDispatcher(Dispatcher):
     async def send(self, lease: Lease) -> None:
         await self._schedule.may_freeze("freeze-before-check", lease.phone)
         await super().send(lease)
+
+    async def _record(self, lease: Lease, outcome: SendOutcome) -> None:
+        """Crash here, and not at the commit, which is one for the outcomes of several texts."""
+        self._schedule.may_crash("before-record", lease.phone)
+        commit_fault.set(None)
+        await super()._record(lease, outcome)
 
 
 class BusFaults(bus_faults.Faults):

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from e2e.experiments.quest.environment import (
     new_environment,
     subscription,
 )
-from e2e.experiments.quest.faults import Case, RolledBack, requested
+from e2e.experiments.quest.faults import Case, RolledBack, commit_fault
 from e2e.support.crash import SimulatedCrash
 from e2e.support.databases import fresh_databases, migrated_server
 from fern.errors import FernError
@@ -112,7 +113,7 @@ async def run_design(design: Design, environment: Environment, advance: Callable
 
 async def client(design: Design, environment: Environment, case: Case, turns: asyncio.Semaphore) -> None:
     """Requests the completion, and repeats the request if there is no answer or a transient error."""
-    requested.set(case.labour_id)
+    commit_fault.set(partial(environment.schedule.may_fail_request, case.labour_id))
     for _ in range(TRIES):
         try:
             async with turns:
