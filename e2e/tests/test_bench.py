@@ -103,7 +103,7 @@ def figures() -> list[Figure]:
 
 
 def report(*reasons: str) -> BenchReport:
-    return BenchReport(figures(), STEADY, STEADY, reasons, "18")
+    return BenchReport(figures(), STEADY, STEADY, reasons, "18", LITTLE)
 
 
 def test_a_ratio_is_taken_within_a_round() -> None:

@@ -112,7 +112,7 @@ def bench(
         [[version]] = environment.sql(environment.server.dsn(), "SELECT current_setting('server_version')")
         figures = run(environment, stages, options, say)
     after = calibrate()
-    report = BenchReport(figures, before, after, doubts(before, after), version)
+    report = BenchReport(figures, before, after, doubts(before, after), version, options)
     refuse(report.doubts, anyway, only)
     if json_file:
         if json_file == "-":

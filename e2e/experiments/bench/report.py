@@ -10,6 +10,7 @@ import click
 
 from e2e.experiments.bench.calibration import Calibration
 from e2e.experiments.bench.runner import Figure
+from e2e.experiments.bench.stage import Options
 from fern.output import print_table
 
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -25,10 +26,19 @@ class BenchReport:
     after: Calibration
     doubts: Sequence[str]
     postgres: str
+    options: Options
+
+    @property
+    def work(self) -> str:
+        """How much was measured: a run with less than the usual work says less."""
+        tables = "full tables" if self.options.rows else "small tables"
+        rounds = "1 round" if self.options.rounds == 1 else f"up to {self.options.rounds} rounds"
+        return f"{rounds}, {self.options.scale:g} of the usual work, {tables}, {self.options.seconds:g} s of light load"
 
     def to_json(self) -> dict[str, Any]:
         return {
             "machine": machine(self.postgres),
+            "work": self.work,
             "calibration": {"before": asdict(self.before), "after": asdict(self.after), "doubts": list(self.doubts)},
             "figures": [
                 {
@@ -103,7 +113,7 @@ def _goal(figure: Figure) -> str:
 
 def show(report: BenchReport) -> None:
     print_table(" | ".join(HEADING), rows(report.figures))
-    click.echo(f"\n{machine(report.postgres)}")
+    click.echo(f"\n{machine(report.postgres)}; {report.work}")
 
 
 def section(report: BenchReport) -> str:
@@ -113,7 +123,7 @@ def section(report: BenchReport) -> str:
         [
             "![How much faster than the articles' designs ours is, and where the limit lies.](images/performance.svg)",
             "",
-            f"Measured on {machine(report.postgres)}.",
+            f"Measured on {machine(report.postgres)}: {report.work}.",
             *(f"The ratios are not reliable: {doubt}." for doubt in report.doubts),
             "",
             f"| {' | '.join(HEADING)} |",
