@@ -1,8 +1,8 @@
 """Connections to a service's own PostgreSQL, and which of its errors are transient."""
 
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from functools import lru_cache
 
 import asyncpg
 from sqlalchemy import make_url, text
@@ -37,41 +37,50 @@ def create_engine(url: str, *, process: str, pool_size: int = 10, connect_timeou
     )
 
 
-@asynccontextmanager
-async def driver_connection(engine: AsyncEngine) -> AsyncIterator[asyncpg.Connection]:
+class driver_connection:  # noqa: N801  (used like a function: `async with driver_connection(engine) as connection`)
     """A connection of the engine's pool, as the driver's own object, for statements that run often.
 
     In Python a statement on it costs a quarter of what it costs through SQLAlchemy. SQLAlchemy's codecs are set on it: JSON
     goes in as text and comes out decoded. A connection that broke or whose transaction was left open is not used again.
     """
-    async with engine.connect() as pooled:
-        connection: asyncpg.Connection = (await pooled.get_raw_connection()).driver_connection  # type: ignore[assignment]
-        try:
-            yield connection
-        finally:
-            if connection.is_closed() or connection.is_in_transaction():
-                await pooled.invalidate()
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def __aenter__(self) -> asyncpg.Connection:
+        self._pooled = await self._engine.raw_connection()
+        self._connection: asyncpg.Connection = self._pooled.driver_connection  # type: ignore[assignment]
+        return self._connection
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._connection.is_closed() or self._connection.is_in_transaction():
+            self._pooled.invalidate()
+        self._pooled.close()
 
 
 def as_one(statements: Sequence[Statement]) -> Statement:
     """Several statements that return nothing as one: one round trip instead of several. None sees what another one writes."""
     if len(statements) == 1:
         return statements[0]
-    parts, values = list[str](), list[object]()
-    for statement, arguments in statements:
-        parts.append(f"part_{len(parts)} AS ({_renumbered(statement, len(values))})")
-        values += arguments
-    return f"WITH {', '.join(parts)} SELECT", values
+    text = _combined(*((statement, len(values)) for statement, values in statements))
+    return text, [value for _, values in statements for value in values]
 
 
-def _renumbered(statement: str, by: int) -> str:
-    return re.sub(r"\$(\d+)", lambda number: f"${int(number[1]) + by}", statement)
+@lru_cache
+def _combined(*statements: tuple[str, int]) -> str:
+    parts, before = list[str](), 0
+    for statement, count in statements:
+        renumbered = re.sub(r"\$(\d+)", lambda number: f"${int(number[1]) + before}", statement)  # noqa: B023
+        parts.append(f"part_{len(parts)} AS ({renumbered})")
+        before += count
+    return f"WITH {', '.join(parts)} SELECT"
 
 
 async def connect_raw(url: str, *, process: str) -> asyncpg.Connection:
-    """A connection of its own for LISTEN or NOTIFY, outside any pool."""
+    """A connection of its own for LISTEN or NOTIFY, outside any pool. It does not wait for the disk: a NOTIFY writes nothing."""
     plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-    return await asyncpg.connect(plain, timeout=5, server_settings={"application_name": process})
+    settings = {"application_name": process, "synchronous_commit": "off"}
+    return await asyncpg.connect(plain, timeout=5, server_settings=settings)
 
 
 def is_transient(error: BaseException) -> bool:

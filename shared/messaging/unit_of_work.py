@@ -9,7 +9,7 @@ it, so code that receives one cannot commit half of it.
 """
 
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -44,12 +44,12 @@ class UnitOfWork:
     connection: asyncpg.Connection
 
     def __init__(self, engine: AsyncEngine, *, source: str, committed: Callable[[], None]) -> None:
-        self._engine, self._source, self._committed = engine, source, committed
+        self._source, self._committed = source, committed
         self._after_commit: list[Callable[[], None]] = []
         self._seen: list[tuple[Aggregate, Save]] = []
         self._emitted: list[Recorded] = []
         self._at_commit: list[Statement] = []
-        self._open = AsyncExitStack()
+        self._lease = driver_connection(engine)
         self._lock: int | None = None
 
     def locking(self, key: int) -> Self:
@@ -83,10 +83,12 @@ class UnitOfWork:
             await save()
 
     async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as opening:
-            self.connection = await opening.enter_async_context(driver_connection(self._engine))
+        self.connection = await self._lease.__aenter__()
+        try:
             await self._begin()
-            self._open = opening.pop_all()
+        except BaseException:
+            await self._lease.__aexit__()
+            raise
         return self
 
     async def _begin(self) -> None:
@@ -99,15 +101,13 @@ class UnitOfWork:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        async with self._open:
+        try:
             if error is None:
-                try:
-                    await self._commit()
-                except BaseException:
-                    await self._rollback()
-                    raise
-            else:
+                await self._commit()
+        finally:
+            if not self.connection.is_closed() and self.connection.is_in_transaction():
                 await self._rollback()
+            await self._lease.__aexit__()
         if error is None:
             await AFTER_COMMIT()
             for action in self._after_commit:
@@ -124,7 +124,10 @@ class UnitOfWork:
             statement, arguments = as_one(self._at_commit)
             await self.connection.execute(statement, *arguments)
         await BEFORE_COMMIT()
-        await self.connection.execute("COMMIT")
+        if await self.connection.execute("COMMIT") != "COMMIT":  # the server's answer if a statement has failed
+            raise RuntimeError(
+                "A statement of this unit of work failed, and its error was hidden: nothing is committed."
+            )
 
     async def _rollback(self) -> None:
         with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # a broken connection has rolled back

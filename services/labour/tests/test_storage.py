@@ -1,11 +1,12 @@
 """A labour is stored with all its parts, only what changed is written, and of two concurrent writers one is refused."""
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
-from asyncpg import IntegrityConstraintViolationError
+from asyncpg import IntegrityConstraintViolationError, PostgresError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from labour.application.access import CommandContext
@@ -158,3 +159,27 @@ async def test_while_a_request_is_handled_another_one_with_its_key_is_refused(la
 
 async def _do_nothing(_: CommandContext) -> None:
     pass
+
+
+async def test_an_error_that_was_hidden_fails_the_commit(labour_units: UnitsOfWork) -> None:
+    uow = labour_units()
+    await uow.__aenter__()
+    with suppress(PostgresError):
+        await uow.connection.execute("SELECT 1 / 0")
+
+    with pytest.raises(RuntimeError, match="nothing is committed"):
+        await uow.__aexit__(None, None, None)
+
+
+async def test_a_connection_that_broke_in_a_unit_of_work_is_not_used_again(
+    labour_units: UnitsOfWork, labour_engine: AsyncEngine
+) -> None:
+    used = labour_units()
+    await used.__aenter__()
+    pid = used.connection.get_server_pid()
+    used.connection.terminate()
+    await used.__aexit__(None, ConnectionResetError(), None)
+
+    async with labour_units() as another:
+        assert another.connection.get_server_pid() != pid
+    assert labour_engine.pool.checkedout() == 0  # type: ignore[attr-defined]
