@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Collection
+from typing import Any
 
 
 def delay(attempt: int, *, base: float, cap: float) -> float:
@@ -25,7 +26,7 @@ class Backoff:
         self.failures = 0
 
 
-async def wait_for_any(*events: asyncio.Event, tasks: Collection[asyncio.Task[None]] = (), seconds: float) -> None:
+async def wait_for_any(*events: asyncio.Event, tasks: Collection[asyncio.Task[Any]] = (), seconds: float) -> None:
     """Until one of the events is set, one of the tasks is done, or `seconds` are over."""
     waiters = [asyncio.ensure_future(event.wait()) for event in events]
     await asyncio.wait([*waiters, *tasks], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

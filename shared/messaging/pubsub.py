@@ -20,7 +20,7 @@ from messaging.bus import Message, Outgoing
 from messaging.errors import BusUnavailable, PublishRejected
 
 _PublishRequest = types.PublishRequest.pb()
-_PubsubMessage = types.PubsubMessage.pb()
+_PublishResponse = types.PublishResponse.pb()
 _StreamingPullRequest = types.StreamingPullRequest.pb()
 _PullRequest = types.PullRequest.pb()
 _AcknowledgeRequest = types.AcknowledgeRequest.pb()
@@ -36,7 +36,8 @@ _REJECTED = {
     grpc.StatusCode.UNIMPLEMENTED,
 }
 
-MAX_CALL_BYTES = 9_000_000  # the service takes 10 MB a call
+MAX_CALL_BYTES = 9_000_000  # the service takes 10 MB a call, and 1,000 messages
+MESSAGES_PER_CALL = 1000
 ACK_IDS_PER_CALL = 1000
 HEARTBEAT_SECONDS = 25.0
 
@@ -50,6 +51,11 @@ class PubSub:
         else:
             self._channel = PublisherGrpcAsyncIOTransport.create_channel(options=options)
         self._publisher: Any = PublisherGrpcAsyncIOTransport(channel=self._channel)
+        self._publish: Any = self._channel.unary_unary(
+            "/google.pubsub.v1.Publisher/Publish",
+            request_serializer=_PublishRequest.SerializeToString,
+            response_deserializer=_PublishResponse.FromString,
+        )
         self._subscriber: Any = SubscriberGrpcAsyncIOTransport(channel=self._channel)
 
     async def close(self) -> None:
@@ -74,18 +80,25 @@ class PubSub:
         After an error some of the messages may have been published; a retry publishes them again.
         """
         message_ids = list[str]()
-        for part in _parts(messages):
-            request = _PublishRequest(
-                topic=self.topic_path(topic),
-                messages=[_PubsubMessage(data=message.data, attributes=message.attributes) for message in part],
-            )
-            try:
-                answer = await self._publisher.publish(request, timeout=self._timeout)
-                message_ids += answer.message_ids
-            except grpc.aio.AioRpcError as error:
-                rejected = error.code() in _REJECTED
-                raise (PublishRejected if rejected else BusUnavailable)(_describe(error)) from None
+        for start in range(0, len(messages), MESSAGES_PER_CALL):
+            message_ids += await self._publish_part(topic, messages[start : start + MESSAGES_PER_CALL])
         return message_ids
+
+    async def _publish_part(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
+        request = _PublishRequest(topic=self.topic_path(topic))
+        for data, attributes in messages:
+            message = request.messages.add()
+            message.data = data
+            message.attributes.update(attributes)
+        if len(messages) > 1 and request.ByteSize() > MAX_CALL_BYTES:
+            first, second = messages[: len(messages) // 2], messages[len(messages) // 2 :]
+            return await self._publish_part(topic, first) + await self._publish_part(topic, second)
+        try:
+            answer = await self._publish(request, timeout=self._timeout)
+            return list(answer.message_ids)
+        except grpc.aio.AioRpcError as error:
+            rejected = error.code() in _REJECTED
+            raise (PublishRejected if rejected else BusUnavailable)(_describe(error)) from None
 
     async def pull(self, subscription: str, limit: int, *, wait: float) -> list[Message]:
         """Return what is waiting, or what arrives within `wait` seconds."""
@@ -171,18 +184,6 @@ def _messages(subscription: str, answer: Any) -> list[Message]:
         )
         for received in answer._pb.received_messages
     ]
-
-
-def _parts(messages: Sequence[Outgoing]) -> Iterable[list[Outgoing]]:
-    part, size = list[Outgoing](), 0
-    for message in messages:
-        length = len(message.data) + sum(len(key) + len(value) + 8 for key, value in message.attributes.items()) + 64
-        if part and (size + length > MAX_CALL_BYTES or len(part) == 1000):
-            yield part
-            part, size = [], 0
-        part.append(message)
-        size += length
-    yield part
 
 
 def _chunks(ack_ids: Sequence[str]) -> Iterable[Sequence[str]]:

@@ -29,7 +29,6 @@ from messaging.errors import RetentionTooShort
 log = get_logger()
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MONTHS_AHEAD = 3
 INTERVAL = 3600.0  # seconds between runs
 BATCH = 1000  # rows deleted in one transaction

@@ -8,7 +8,6 @@ from contextlib import suppress
 
 import asyncpg
 import pytest
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from e2e.support.bus import UnreliableBus, pull_all, pull_sample_events
@@ -20,6 +19,7 @@ from messaging import relay
 from messaging.bus import Outgoing
 from messaging.errors import BusUnavailable, PublishRejected
 from messaging.faults import FaultPoint
+from messaging.outbox import lane_of
 from messaging.pubsub import PubSub
 from messaging.relay import Relay
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
@@ -290,11 +290,57 @@ async def _cut(postgres: TemporaryServer, process: str) -> None:
     await admin.close()
 
 
-async def test_the_poll_finds_its_rows_through_the_partial_index(labour_engine: AsyncEngine) -> None:
-    async with labour_engine.connect() as connection:
-        await connection.execute(text("SET enable_seqscan = off"))
-        plan = await connection.execute(
-            text(f"EXPLAIN {relay._READ_BATCH.text}".replace(":lanes", "'{1,2}'").replace(":limit", "10"))
-        )
+async def test_a_slow_call_to_the_bus_holds_up_its_own_keys_only(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
+) -> None:
+    slow, arrived, answer = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    assert "outbox_pending" in "\n".join(plan.scalars())
+    class SlowForOne:
+        async def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
+            if any(b'"slow"' in message.data for message in messages) and not slow.is_set():
+                slow.set()
+                await answer.wait()
+            elif any(b'"other"' in message.data for message in messages):
+                arrived.set()
+            return await bus.publish(topic, messages)
+
+    assert lane_of("slow") != lane_of("other")
+    await emit(labour_units, Happened("slow", 1))
+    stop, one = asyncio.Event(), Relay(labour_engine, SlowForOne(), poll_interval=3600)
+    running = asyncio.create_task(one.run(stop))
+    await slow.wait()
+
+    await emit(labour_units, Happened("slow", 2), Happened("other", 1))
+    one.wake()
+    await arrived.wait()
+    answer.set()
+    await eventually(lambda: all_published(labour_engine), what="the rest of the slow key is published")
+    stop.set()
+    await running
+
+    events = [(event.key, event.number) for event in await pull_sample_events(bus)]
+    assert [number for key, number in events if key == "slow"] == [1, 2]
+    assert sorted(events) == [("other", 1), ("slow", 1), ("slow", 2)]
+
+
+async def test_a_relay_that_is_asked_to_stop_finishes_the_passes_under_way(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
+) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        async def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
+            asked.set()
+            await answer.wait()
+            return await bus.publish(topic, messages)
+
+    await emit(labour_units, Happened("a", 1))
+    stop = asyncio.Event()
+    running = asyncio.create_task(Relay(labour_engine, Slow()).run(stop))
+    await asked.wait()
+
+    stop.set()
+    answer.set()
+    await running
+
+    assert await all_published(labour_engine)

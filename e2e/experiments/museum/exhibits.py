@@ -19,7 +19,8 @@ from messaging import claims
 from messaging.bus import Message, Publisher
 from messaging.claims import lock_key
 from messaging.consumer import AFTER_EFFECT, Consumer, React, Received, Verdict
-from messaging.relay import AFTER_READ, Pass, Relay, Row
+from messaging.publishing import Row
+from messaging.relay import AFTER_READ, Pass, Relay
 from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork
 from notification.application.batch_reaction import react_to_batch
@@ -229,7 +230,7 @@ def send_inside_the_transaction(provider: Twilio) -> React[Event]:
 
 
 async def read(connection: AsyncConnection, condition: str) -> list[Row]:
-    columns = "position, topic, ordering_key, attributes, payload, attempts"
+    columns = "position, topic, ordering_key, CAST(attributes AS text), payload, attempts"
     return [Row(*row) for row in await connection.execute(text(f"SELECT {columns} FROM outbox WHERE {condition}"))]
 
 

@@ -164,7 +164,7 @@ class NaiveConsumer(DualWrite):
 
     def processes(self) -> Sequence[BackgroundProcess]:
         # One event at a time, so that a crash of the relay hits only the labour that it was drawn for.
-        return (Relay(self.parts.labour, self.parts.bus, batch_size=1, poll_interval=0.05).run,)
+        return (Relay(self.parts.labour, self.parts.bus, batch_size=1, passes=1, poll_interval=0.05).run,)
 
 
 class SendInTheClaim(NaiveConsumer):

@@ -1,0 +1,101 @@
+"""Publishes a batch of outbox rows: those of one key in order, the others together, in as few calls as possible."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from messaging.bus import Outgoing, Publisher
+from messaging.envelope import sequence
+from messaging.errors import BusError, BusUnavailable, PublishRejected
+
+_decode_attributes = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class Row(NamedTuple):
+    """`attributes` are JSON."""
+
+    position: int
+    topic: str
+    ordering_key: str
+    attributes: str
+    payload: str
+    attempts: int
+
+    @property
+    def event_id(self) -> str:
+        return _decode_attributes(self.attributes)["ce-id"]
+
+    def outgoing(self) -> Outgoing:
+        attributes = _decode_attributes(self.attributes)
+        attributes["ce-sequence"] = sequence(self.position)
+        return Outgoing(self.payload.encode(), attributes)
+
+
+class Outcome(NamedTuple):
+    """`published` has the bus's message id of each position. `waiting` rows were left because the bus did not answer."""
+
+    published: dict[int, str]
+    rejected: list[tuple[Row, PublishRejected]]
+    waiting: int
+
+
+async def publish_in_order(publisher: Publisher, rows: Sequence[Row]) -> Outcome:
+    """Publish rows that are sorted by position. An event is not sent before an earlier one of its key was accepted."""
+    published: dict[int, str] = {}
+    rejected: list[tuple[Row, PublishRejected]] = []
+    waiting = 0
+    stuck: set[str] = set()  # keys with an event that was not published: their later events must wait
+    for wave in _waves(rows):
+        calls = [(topic, [row for row in group if row.ordering_key not in stuck]) for topic, group in wave.items()]
+        outcomes = await asyncio.gather(*(_send(publisher, topic, group) for topic, group in calls if group))
+        for sent, refused in outcomes:
+            published |= sent
+            for row, error in refused:
+                stuck.add(row.ordering_key)
+                if isinstance(error, PublishRejected):
+                    rejected.append((row, error))
+                else:
+                    waiting += 1
+    return Outcome(published, rejected, waiting)
+
+
+async def _send(
+    publisher: Publisher, topic: str, rows: Sequence[Row]
+) -> tuple[dict[int, str], list[tuple[Row, BusError]]]:
+    """Publish in one call. If the bus rejects it, publish one by one, so that a bad message affects its own key only."""
+    try:
+        message_ids = await publisher.publish(topic, [row.outgoing() for row in rows])
+        return dict(zip((row.position for row in rows), message_ids, strict=True)), []
+    except BusUnavailable as error:
+        return {}, [(row, error) for row in rows]
+    except PublishRejected as error:
+        if len(rows) == 1:
+            return {}, [(rows[0], error)]
+    sent: dict[int, str] = {}
+    failed: dict[str, tuple[Row, BusError]] = {}
+    for row in rows:
+        if row.ordering_key not in failed:
+            one_sent, one_failed = await _send(publisher, topic, [row])
+            sent |= one_sent
+            failed.update({failure[0].ordering_key: failure for failure in one_failed})
+    return sent, list(failed.values())
+
+
+def _waves(rows: Iterable[Row]) -> list[dict[str, list[Row]]]:
+    """Group a batch into rounds of one call per topic. The rows of a key share a round until their topic changes; rows after
+    the change go into a later round, because calls to different topics are not ordered.
+    """
+    waves: list[dict[str, list[Row]]] = []
+    last: dict[str, tuple[int, str]] = {}
+    for row in rows:
+        number, topic = last.get(row.ordering_key, (0, row.topic))
+        if topic != row.topic:
+            number += 1
+        last[row.ordering_key] = (number, row.topic)
+        if number == len(waves):
+            waves.append(defaultdict(list))
+        waves[number][row.topic].append(row)
+    return waves
