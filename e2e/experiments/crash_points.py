@@ -112,8 +112,11 @@ def crash_at_every_point(world: World, tap: BusTap, process: str) -> Iterator[Ob
         labour = labours[point] = world.plan("Grace", "Alan")
         until(lambda: _roster_version(world, labour) == 2, what="the roster is known")  # noqa: B023
         if point.startswith("reconcile."):
+            # Without callbacks: on a slow machine they would resolve the doubt before the provider is asked.
+            world.sms_sandbox.put("/faults/callbacks-lost", json={"rate": 1}).raise_for_status()
             world.sms_sandbox.put("/faults/reply-lost", json={"rate": 1, "times": 2}).raise_for_status()
         world.crash(process, point, cause=lambda: _complete(world, labour))  # noqa: B023
+        world.sms_sandbox.delete("/faults/callbacks-lost").raise_for_status()
         world.start(process)
         if process == "labour-api":
             world.complete(labour)  # as a client does that got no answer
