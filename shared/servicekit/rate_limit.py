@@ -92,11 +92,10 @@ class RateLimit:
     async def share(self) -> None:
         now = time.monotonic()
         self._windows = {who: window for who, window in self._windows.items() if window.ends_at > now}
-        counted = {who: window.own for who, window in self._windows.items() if window.own}
+        counted = {who: (window, window.own) for who, window in self._windows.items() if window.own}
         async with driver_connection(self._engine) as connection:
-            rows = await connection.fetch(_SHARE, list(counted), list(counted.values()), self._length)
+            rows = await connection.fetch(_SHARE, list(counted), [own for _, own in counted.values()], self._length)
             await connection.execute(_FORGET_ENDED)
         for who, count, ends_in in rows:
-            if window := self._windows.get(who):
-                window.shared, window.own = count, window.own - counted[who]
-                window.ends_at = now + ends_in
+            window, own = counted[who]  # its own object: the caller may have opened another window meanwhile
+            window.shared, window.own, window.ends_at = count, window.own - own, now + ends_in

@@ -144,7 +144,7 @@ async def plan_labours(
         cases.append(Case(labour.id, grace.phone, names))
     async with UnitOfWork(labour_engine, source="labour", committed=lambda: None) as uow:
         for labour in labours:
-            labour.collect()  # nobody is to hear of their planning
+            labour.collect()  # no event about their planning
             await Labours(uow).add(labour)
     async with notification_engine.begin() as connection:
         await connection.execute(_ROSTER, members)
