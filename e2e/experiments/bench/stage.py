@@ -40,7 +40,6 @@ class Case:
     against: str = ""
     goal: float | None = None
     lower: bool = False
-    note: str = ""
 
 
 class Measured(NamedTuple):
