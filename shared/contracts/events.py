@@ -32,6 +32,8 @@ class SubscriberAdded(Event, frozen=True, kw_only=True):
 
 
 class SubscriberRemoved(Event, frozen=True, kw_only=True):
+    """A person leaves the roster. Later events notify them no more."""
+
     type = "subscriber.removed"
 
     roster_version: Annotated[int, Meta(ge=1)]
@@ -59,20 +61,28 @@ class SubscriberWithdrawn(_Person, frozen=True, kw_only=True):
 
 
 class SubscriberBlocked(_Person, frozen=True, kw_only=True):
+    """The mother has blocked a person: their requests are refused."""
+
     type = "subscriber.blocked"
 
 
 class SubscriberUnblocked(_Person, frozen=True, kw_only=True):
+    """The mother lets a blocked person ask again."""
+
     type = "subscriber.unblocked"
 
 
 class SubscriberRoleChanged(_Person, frozen=True, kw_only=True):
+    """A person has another role from now on, such as birth partner: what they may see changes."""
+
     type = "subscriber.role-changed"
 
     role: str
 
 
 class InviteCreated(Event, frozen=True, kw_only=True):
+    """The mother has made an invite, with which people may ask to be notified."""
+
     type = "invite.created"
 
     invite_id: UUID
@@ -80,12 +90,16 @@ class InviteCreated(Event, frozen=True, kw_only=True):
 
 
 class InviteRevoked(Event, frozen=True, kw_only=True):
+    """An invite is no longer valid."""
+
     type = "invite.revoked"
 
     invite_id: UUID
 
 
 class LabourPlanned(Event, frozen=True, kw_only=True):
+    """A mother plans a labour. No message is sent yet."""
+
     type = "labour.planned"
 
     mother_name: Name
@@ -94,7 +108,7 @@ class LabourPlanned(Event, frozen=True, kw_only=True):
 
 
 class LabourBegun(Event, frozen=True, kw_only=True):
-    """`roster_version` is the roster at that time: a consumer that notifies people must have applied it first."""
+    """The labour has begun. Notify those who are on the roster at `roster_version`: apply that version first."""
 
     type = "labour.begun"
 
@@ -104,7 +118,7 @@ class LabourBegun(Event, frozen=True, kw_only=True):
 
 
 class LabourAnnounced(Event, frozen=True, kw_only=True):
-    """An announcement to everyone on the roster. `roster_version` as in `LabourBegun`."""
+    """An announcement to those who are on the roster at `roster_version`: apply that version first."""
 
     type = "labour.announced"
 
@@ -123,6 +137,8 @@ class LabourStatusPosted(Event, frozen=True, kw_only=True):
 
 
 class LabourStatusRemoved(Event, frozen=True, kw_only=True):
+    """A status that was posted is shown no more."""
+
     type = "labour.status-removed"
 
     update_id: UUID
@@ -139,6 +155,8 @@ class LabourPhaseChanged(Event, frozen=True, kw_only=True):
 
 
 class ContractionStarted(Event, frozen=True, kw_only=True):
+    """A contraction begins."""
+
     type = "contraction.started"
 
     contraction_id: UUID
@@ -146,6 +164,8 @@ class ContractionStarted(Event, frozen=True, kw_only=True):
 
 
 class ContractionEnded(Event, frozen=True, kw_only=True):
+    """A contraction has ended."""
+
     type = "contraction.ended"
 
     contraction_id: UUID
@@ -166,13 +186,15 @@ class ContractionCorrected(Event, frozen=True, kw_only=True):
 
 
 class ContractionDeleted(Event, frozen=True, kw_only=True):
+    """A contraction was recorded by mistake and never happened."""
+
     type = "contraction.deleted"
 
     contraction_id: UUID
 
 
 class LabourCompleted(Event, frozen=True, kw_only=True):
-    """`roster_version` as in `LabourBegun`."""
+    """The baby is here. Notify those who are on the roster at `roster_version`: apply that version first."""
 
     type = "labour.completed"
 

@@ -22,6 +22,7 @@ COMMANDS = {
     "retention": "Delete claims and published events that are too old to be replayed.",
     "fault": "Inject faults into the bus or the SMS sandbox, and clear them.",
     "topology": "Topics and subscriptions: apply or show.",
+    "contracts": "The schemas of the events and the pages that describe them: write.",
     "pubsub": "The durable Pub/Sub emulator: serve, or compare with Google's.",
     "sms": "The SMS sandbox that shows the phones; and messages in doubt: list, resolve.",
     "console": "The web page that drives a labour, shows every stage live, and injects faults.",

@@ -11,7 +11,8 @@ FernError                    1  any other failure, such as a demo with a missing
 ├── PostgresUnusable        17  the embedded server cannot be used: no binaries, data of another version, no connection
 ├── JobFailed               18  a migration, the topology or a compose command failed
 ├── NotRunning              19  the command needs a running system
-└── NotClean                20  an audit found lost, duplicated, misordered, unexplained or stuck events or texts
+├── NotClean                20  an audit found lost, duplicated, misordered, unexplained or stuck events or texts
+└── ContractBroken          25  an event no longer matches its published schema
 
 `fern museum` ends with 21 if a mistake was not detected. `fern bench` ends with 23 if the machine was too busy to compare,
 and with 24 if a design did not do the work that it was measured for.
@@ -97,3 +98,7 @@ class NotRunning(FernError):
 
 class NotClean(FernError):
     exit_code = 20
+
+
+class ContractBroken(FernError):
+    exit_code = 25
