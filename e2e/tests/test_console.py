@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import APIResponse, Browser, Locator, Route, expect
 
 from e2e.experiments.pictures import IMAGES, PICTURES
 from e2e.support.console_screen import PHONE, Screen, open_screen
@@ -137,6 +137,20 @@ def test_everything_can_be_done_with_the_keyboard(screen: Screen) -> None:
     expect(fault).not_to_be_checked()
 
     expect(screen.phone("Ken").locator(".body")).to_contain_text(["Ada is in labour."])
+
+
+def test_a_switch_that_is_pressed_again_before_the_answer_arrives_is_switched_twice(screen: Screen) -> None:
+    held = list[tuple[Route, APIResponse]]()
+    screen.page.route("**/api/faults/sms/slow", lambda route: held.append((route, route.fetch())), times=1)
+    fault = screen.switch("slow")
+
+    fault.click()
+    expect(fault).to_be_checked()  # the page knows that the fault is on; the answer to the click is still on its way
+    fault.click()
+    [(route, answer)] = held
+    route.fulfill(response=answer)
+
+    expect(fault).not_to_be_checked()
 
 
 DARK = {"color_scheme": "dark"}

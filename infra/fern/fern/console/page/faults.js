@@ -19,7 +19,11 @@ function makeFault(target, { name, description }) {
   const button = el("button", { type: "button", role: "switch", class: "switch", "aria-checked": "false", "aria-labelledby": id, "aria-describedby": `${id}-what`,
     onclick: () => send(!isOn()) });
   const isOn = () => button.getAttribute("aria-checked") === "true";
-  const send = (on = true) => ask(button, "PUT", `/api/faults/${target}/${name}`, { rate: on ? rate.value / 100 : 0 });
+  let sent = Promise.resolve(); // a press before the last one was answered is sent after it, not lost
+  const send = (on = true) => {
+    const body = { rate: on ? rate.value / 100 : 0 };
+    sent = sent.then(() => ask(button, "PUT", `/api/faults/${target}/${name}`, body));
+  };
   const row = el("li", {}, button, el("div", {}, el("b", { id }, name), el("p", { id: `${id}-what`, class: "soft" }, description.replaceAll("`", ""))), rate);
   row.change = (fault) => {
     attribute(button, "aria-checked", String(fault.active));
