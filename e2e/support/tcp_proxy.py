@@ -59,8 +59,9 @@ class _Link:
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
         self.forwarding = True
         self._ends = (client, server)
-        for source, target in ((client, server), (server, client)):
-            source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for end in self._ends:
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for source, target in ((client, server), (server, client)):  # from here on, either thread may close both ends
             threading.Thread(target=self._forward, args=(source, target), daemon=True).start()
 
     def _forward(self, source: socket.socket, target: socket.socket) -> None:
