@@ -17,7 +17,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncI
 from google.pubsub_v1.types import pubsub as types
 
 from messaging.bus import Message, Outgoing
-from messaging.errors import BusUnavailable, PublishRejected
+from messaging.errors import BusError, BusUnavailable, PublishRejected, TopicUnusable
 
 _PublishRequest = types.PublishRequest.pb()
 _PublishResponse = types.PublishResponse.pb()
@@ -26,26 +26,33 @@ _PullRequest = types.PullRequest.pb()
 _AcknowledgeRequest = types.AcknowledgeRequest.pb()
 _ModifyAckDeadlineRequest = types.ModifyAckDeadlineRequest.pb()
 
-# The bus refused the message itself. All other codes are transient: quota, overload, a restart, a topic's leader moving.
+# The bus refused the message itself, or its topic. All other codes are transient: quota, overload, a restart, a topic's leader
+# moving.
 _REJECTED = {
     grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.NOT_FOUND,
-    grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.OUT_OF_RANGE,
     grpc.StatusCode.UNIMPLEMENTED,
 }
+_TOPIC_UNUSABLE = {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED}
 
 MAX_CALL_BYTES = 9_000_000  # the service takes 10 MB a call, and 1,000 messages
 MESSAGES_PER_CALL = 1000
 ACK_IDS_PER_CALL = 1000
 HEARTBEAT_SECONDS = 25.0
+CONNECT_SECONDS = 3.0
 
 
 class PubSub:
-    def __init__(self, project: str, *, timeout: float = 20.0) -> None:
+    """`timeout` is in seconds, for each call (10)."""
+
+    def __init__(self, project: str, *, timeout: float = 10.0) -> None:
         self._project, self._timeout = project, timeout
-        options = [("grpc.max_receive_message_length", -1), ("grpc.keepalive_time_ms", 30_000)]
+        options = [
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.keepalive_time_ms", 30_000),
+            ("grpc.max_reconnect_backoff_ms", 3_000),  # two minutes by default, which would prolong every outage
+        ]
         if emulator := os.environ.get("PUBSUB_EMULATOR_HOST"):
             self._channel: Any = grpc.aio.insecure_channel(emulator, options=options)
         else:
@@ -97,8 +104,7 @@ class PubSub:
             answer = await self._publish(request, timeout=self._timeout)
             return list(answer.message_ids)
         except grpc.aio.AioRpcError as error:
-            rejected = error.code() in _REJECTED
-            raise (PublishRejected if rejected else BusUnavailable)(_describe(error)) from None
+            raise _publish_error(error) from None
 
     async def pull(self, subscription: str, limit: int, *, wait: float) -> list[Message]:
         """Return what is waiting, or what arrives within `wait` seconds."""
@@ -117,6 +123,11 @@ class PubSub:
         """Yield batches as the bus sends them. On `stop` the stream is half-closed, so that the bus stops sending and ends it.
         Raises `BusUnavailable` if the stream breaks.
         """
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._channel.channel_ready()  # a refusal of the stream then arrives at once
+        except TimeoutError:
+            raise BusUnavailable(f"no connection to the bus within {CONNECT_SECONDS:g} s") from None
         call = self._subscriber.streaming_pull()
         closing = asyncio.create_task(self._keep_open(call, subscription, outstanding, ack_deadline, stop))
         try:
@@ -169,6 +180,12 @@ class PubSub:
             await method(request, timeout=self._timeout)
         except grpc.aio.AioRpcError as error:
             raise BusUnavailable(_describe(error)) from None
+
+
+def _publish_error(error: grpc.aio.AioRpcError) -> BusError:
+    if error.code() in _TOPIC_UNUSABLE:
+        return TopicUnusable(_describe(error))
+    return (PublishRejected if error.code() in _REJECTED else BusUnavailable)(_describe(error))
 
 
 def _messages(subscription: str, answer: Any) -> list[Message]:

@@ -23,8 +23,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from structlog import get_logger
 
 from messaging.backoff import delay, wait
-from messaging.database import is_transient
+from messaging.database import describe, is_transient
 from messaging.errors import RetentionTooShort
+from messaging.progress import Outage
 
 log = get_logger()
 
@@ -120,6 +121,7 @@ class Retention:
         return cls(engine, keep=keep, replay_horizon=horizon)
 
     async def run(self, stop: asyncio.Event) -> None:
+        outage = Outage("database, for retention,", base=1.0, cap=30.0)
         while not stop.is_set():
             try:
                 report = await self.run_once(datetime.now(UTC))
@@ -130,11 +132,12 @@ class Retention:
                     rows_deleted=report.rows_deleted,
                     put_off=report.put_off,
                 )
+                outage.over()
+                await wait(stop, INTERVAL)
             except Exception as error:
                 if not is_transient(error):
                     raise
-                log.warning("retention put off", error=type(error).__name__)
-            await wait(stop, INTERVAL)
+                await wait(stop, outage.failed(describe(error)))
 
     async def run_once(self, now: datetime, *, batches: int | None = None) -> RetentionReport:
         """Change partitions, then delete all old rows, or at most `batches` full batches of them. Safe under load."""

@@ -17,10 +17,12 @@ from labour.http.subscribers import SubscriberController, SubscriptionController
 from labour.settings import Settings
 from messaging import relay
 from messaging.database import create_engine, ping
+from messaging.limits import MAINTENANCE, REQUEST
 from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork
 from messaging.wakeups import Listener, Waker
 from servicekit.operator_api import OPERATIONS, operator_guard
+from servicekit.process import watch_database
 from servicekit.rate_limit import RateLimit
 from servicekit.web import create_app
 
@@ -28,7 +30,8 @@ CONTROLLERS = (LabourController, ContractionController, SubscriberController, Su
 
 
 def build(settings: Settings) -> Litestar:
-    engine = create_engine(settings.database_url, process="labour-api")
+    engine = create_engine(settings.database_url, process="labour-api", limits=REQUEST)
+    operators = create_engine(settings.database_url, process="labour-api:operators", pool_size=2, limits=MAINTENANCE)
     waker = Waker(settings.database_url, relay.CHANNEL, process="labour-api")
     tokens = Tokens(settings)
 
@@ -40,12 +43,14 @@ def build(settings: Settings) -> Litestar:
     listener = Listener(settings.database_url, relay.CHANNEL, changes.wake, process="labour-api")
 
     async def lifespan(app: Litestar) -> AsyncGenerator[None, None]:
-        running = (waker.run(), listener.run(), limit.run(), changes.run(app.state.stopping))
+        watching = watch_database(engine, operators)
+        running = (waker.run(), listener.run(), limit.run(), changes.run(app.state.stopping), watching)
         background = [asyncio.create_task(one) for one in running]
         yield
         for task in background:
             task.cancel()
         await engine.dispose()
+        await operators.dispose()
 
     api = Router("/", route_handlers=[*CONTROLLERS], guards=[limit_changes(limit, tokens)])
     guards = [operator_guard(settings.operations_token)]
@@ -57,8 +62,8 @@ def build(settings: Settings) -> Litestar:
         routes=[api, operations],
         problems=PROBLEMS,
         dependencies={
-            "engine": Provide(lambda: engine, sync_to_thread=False),
-            "retention": Provide(lambda: Retention.of(engine, settings), sync_to_thread=False),
+            "engine": Provide(lambda: operators, sync_to_thread=False),
+            "retention": Provide(lambda: Retention.of(operators, settings), sync_to_thread=False),
             "run": Provide(provide_commands(units_of_work, tokens)),
             "read": Provide(provide_queries(engine, tokens)),
             "changes": Provide(lambda: changes, sync_to_thread=False),

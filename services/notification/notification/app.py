@@ -8,6 +8,7 @@ from litestar.di import Provide
 
 from messaging import relay
 from messaging.database import create_engine, ping
+from messaging.limits import MAINTENANCE, REQUEST
 from messaging.pubsub import PubSub
 from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork
@@ -20,6 +21,7 @@ from notification.http.push import PushController, PushVerifier
 from notification.http.webhooks import TwilioController
 from notification.settings import Settings
 from servicekit.operator_api import OPERATIONS, operator_guard
+from servicekit.process import watch_database
 from servicekit.web import create_app
 
 NAME = "notification-api"
@@ -27,7 +29,8 @@ NAME = "notification-api"
 
 def build(settings: Settings) -> Litestar:
     """Call it inside the running event loop, which the client of the bus needs."""
-    engine = create_engine(settings.database_url, process=NAME)
+    engine = create_engine(settings.database_url, process=NAME, limits=REQUEST)
+    operators = create_engine(settings.database_url, process=f"{NAME}:operators", pool_size=2, limits=MAINTENANCE)
     wake_relay = Waker(settings.database_url, relay.CHANNEL, process=NAME)
     wake_dispatcher = Waker(settings.database_url, ledger.CHANNEL, process=NAME)
     bus = PubSub(settings.project_id)
@@ -39,12 +42,14 @@ def build(settings: Settings) -> Litestar:
     consumer = create_consumer(units_of_work, bus, wake_dispatcher.wake)
 
     async def lifespan(_: Litestar) -> AsyncGenerator[None, None]:
-        waking = [asyncio.create_task(waker.run()) for waker in (wake_relay, wake_dispatcher)]
+        running = (wake_relay.run(), wake_dispatcher.run(), watch_database(engine, operators))
+        background = [asyncio.create_task(one) for one in running]
         yield
-        for task in waking:
+        for task in background:
             task.cancel()
         await bus.close()
         await engine.dispose()
+        await operators.dispose()
 
     operations = Router(
         "/",
@@ -57,9 +62,9 @@ def build(settings: Settings) -> Litestar:
         routes=[TwilioController, PushController, operations],
         problems=PROBLEMS,
         dependencies={
-            "engine": Provide(lambda: engine, sync_to_thread=False),
+            "engine": Provide(lambda: operators, sync_to_thread=False),
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
-            "retention": Provide(lambda: Retention.of(engine, settings), sync_to_thread=False),
+            "retention": Provide(lambda: Retention.of(operators, settings), sync_to_thread=False),
             "settings": Provide(lambda: settings, sync_to_thread=False),
             "consumer": Provide(lambda: consumer, sync_to_thread=False),
             "push_verifier": Provide(lambda: verifier, sync_to_thread=False),
