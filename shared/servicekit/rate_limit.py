@@ -79,6 +79,7 @@ class RateLimit:
         """Share counts until cancelled. While the database is unavailable, the process goes on counting alone."""
         while True:
             await self._counted.wait()
+            await asyncio.sleep(SHARE_INTERVAL)  # first, so that the request that was counted need not compete with it
             self._counted.clear()
             try:
                 await self.share()
@@ -87,7 +88,6 @@ class RateLimit:
                     raise
                 log.warning("rate limits are not shared", error=type(error).__name__)
                 self._counted.set()
-            await asyncio.sleep(SHARE_INTERVAL)
 
     async def share(self) -> None:
         now = time.monotonic()

@@ -101,8 +101,9 @@ class Dispatcher:
         while not stop.is_set():
             self._woken.clear()
             calls = {call: lease for call, lease in calls.items() if not call.done()}
+            free = self._in_flight - len(calls)
             try:
-                leases = await self.take(self._in_flight - len(calls))
+                leases = await self.take(free)
                 backoff.reset()
             except Exception as error:
                 if not is_transient(error):
@@ -112,7 +113,7 @@ class Dispatcher:
                 await wait(stop, pause)
                 continue
             calls |= {asyncio.create_task(self.send(lease)): lease for lease in leases}
-            if not leases:
+            if len(leases) < free or not free:  # nothing else is due, or nothing may be taken now
                 full = calls if len(calls) >= self._in_flight else ()
                 await wait_for_any(self._woken, stop, tasks=full, seconds=self._poll_interval)
         if calls:
