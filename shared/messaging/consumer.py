@@ -22,10 +22,9 @@ from uuid import UUID
 from msgspec import Struct
 from structlog import get_logger
 
-from messaging import claims
 from messaging.backoff import Backoff
 from messaging.bus import Message, Outgoing, Publisher
-from messaging.claims import Claim
+from messaging.claims import Claim, ClaimStrategy, ProcessedEvents
 from messaging.database import is_transient
 from messaging.envelope import Envelope, open_envelope
 from messaging.errors import BusUnavailable, PublishRejected, Undecodable
@@ -69,6 +68,8 @@ class Consumer(Generic[E]):
 
     max_attempts   deliveries after which a failing event is dead-lettered (10). The subscription's own limit (100) applies to
                    events that stay too early.
+    claims         how it knows which events it has handled: a row for each (`ProcessedEvents`), or the last sequence of each
+                   labour (`messaging.watermarks`)
     """
 
     def __init__(
@@ -80,8 +81,9 @@ class Consumer(Generic[E]):
         react: React[E],
         publisher: Publisher,
         max_attempts: int = 10,
+        claims: ClaimStrategy | None = None,
     ) -> None:
-        self.name = name
+        self.name, self._claims = name, claims or ProcessedEvents()
         self._units_of_work, self._decode, self._react = units_of_work, decode, react
         self._publisher, self._max_attempts = publisher, max_attempts
 
@@ -142,16 +144,15 @@ class Consumer(Generic[E]):
 
     async def _in_one_transaction(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict]:
         async with self._units_of_work() as uow:
-            message_ids = {event.id: event.message_id for event in events}
-            ids = [event.id for event in events for _ in range(event.copies)]
-            claimed = await claims.claim(uow.connection, self.name, ids, message_ids)
+            claimed = await self._claims.claim(uow.connection, self.name, events)
             granted = [event for event in events if claimed[event.id] is Claim.GRANTED]
+            granted.sort(key=lambda event: event.envelope.sequence or 0)  # of one labour, in the order they happened
             await AFTER_CLAIM()
             early = frozenset(await self._react(uow, granted)) if granted else frozenset()
             await AFTER_EFFECT()
             if early:
-                await claims.release(uow.connection, self.name, early)
-            await claims.complete(uow.connection, self.name, [event.id for event in granted if event.id not in early])
+                await self._claims.release(uow.connection, self.name, [one for one in granted if one.id in early])
+            await self._claims.complete(uow.connection, self.name, [one for one in granted if one.id not in early])
 
         verdicts, info = dict[UUID, Verdict](), log.info
         for event in events:
@@ -208,7 +209,7 @@ def _verdict(claim: Claim, *, early: bool) -> Verdict:
             return Verdict.NACK if early else Verdict.ACK
         case Claim.ALREADY_COMPLETED:
             return Verdict.ACK
-        case Claim.HELD_ELSEWHERE:
+        case Claim.HELD_ELSEWHERE | Claim.TOO_EARLY:
             return Verdict.NACK
 
 
