@@ -1,8 +1,8 @@
 """`fern quest risks`: how many events a design loses or repeats in a month, from the uptime of its parts and our relay's window.
 
 The window is the time from the moment when the bus has an event to the commit of its mark as published. It is measured: our
-relay, a PostgreSQL that syncs to disk and our Pub/Sub emulator, one event at a time. The rest is arithmetic on assumptions that are
-options, and printed with the result.
+relay, a PostgreSQL that syncs to disk and our Pub/Sub emulator, one event at a time. The rest is arithmetic on
+assumptions that are options, and printed with the result.
 """
 
 import asyncio
