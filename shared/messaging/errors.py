@@ -7,6 +7,7 @@ MessagingError
 ├── LockHeld                  another transaction holds the advisory lock that a unit of work begins with
 ├── Stale                     another transaction has changed the aggregate since it was loaded
 ├── Undecodable               a message that is not a valid event; `reason` is stable, `detail` is a sentence
+├── ClockWrong                the clock of this process is far from the database's: it must delete nothing
 └── SettingsError             invalid settings: the process must not start
     └── RetentionTooShort     claims would be deleted while a replay can still publish their events
 """
@@ -40,6 +41,10 @@ class Undecodable(MessagingError):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason, self.detail = reason, detail
+
+
+class ClockWrong(MessagingError):
+    pass
 
 
 class SettingsError(MessagingError):
