@@ -137,7 +137,7 @@ class PubSub:
             first, second = messages[: len(messages) // 2], messages[len(messages) // 2 :]
             return await self._publish_part(topic, first) + await self._publish_part(topic, second)
         try:
-            answer = await self._unary(self._publish, request)
+            answer = await self._unary(self._publish, request, self._timeout)
             return list(answer.message_ids)
         except grpc.aio.AioRpcError as error:
             rejected = error.code() in _REJECTED
@@ -147,7 +147,7 @@ class PubSub:
         """Return what is waiting, or what arrives within `wait` seconds."""
         request = _PullRequest(subscription=self.subscription_path(subscription), max_messages=limit)
         try:
-            answer = await self._subscriber.pull(request, timeout=wait)
+            answer = await self._unary(self._subscriber.pull, request, wait)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 return []
@@ -224,14 +224,14 @@ class PubSub:
 
     async def _call(self, method: Any, request: Any) -> None:
         try:
-            await self._unary(method, request)
+            await self._unary(method, request, self._timeout)
         except grpc.aio.AioRpcError as error:
             raise BusUnavailable(_describe(error)) from None
 
-    async def _unary(self, method: Any, request: Any) -> Any:
+    async def _unary(self, method: Any, request: Any, timeout: float) -> Any:
         """Call, and call once more if the connection was closed, as soon as there is a new one. All our calls may be repeated."""
         try:
-            return await method(request, timeout=self._timeout)
+            return await method(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNAVAILABLE:
                 raise
