@@ -113,14 +113,15 @@ class Consumer(Generic[E]):
             self._handle_events(list(events.values())), self._dead_letters.publish(poison)
         )
         await AFTER_COMMIT()
-        verdicts, failures = dict[str, Verdict](), list[tuple[Message, Exception]]()
+        verdicts = {one.message.ack_id: _stored(one.message, dead) for one in poison}
+        failures = list[tuple[Message, Exception]]()
         for event_id, copies in deliveries.items():
             outcome = outcomes[event_id]
-            if isinstance(outcome, Exception):
-                failures += [(message, outcome) for message in copies]
-            else:
-                verdicts |= {message.ack_id: outcome for message in copies}
-        verdicts |= {one.message.ack_id: _stored(one.message, dead) for one in poison}
+            for message in copies:
+                if isinstance(outcome, Exception):
+                    failures.append((message, outcome))
+                else:
+                    verdicts[message.ack_id] = outcome
         if failures:
             verdicts |= await self._after_failures(failures)
         return [verdicts[message.ack_id] for message in messages]
