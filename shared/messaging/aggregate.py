@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from uuid_utils.compat import uuid7
+from messaging.clock import new_id
 
 
 class DomainEvent(Protocol):
@@ -29,7 +29,7 @@ class Recorded:
     key: str
     occurred_at: datetime
     sequence: int | None = None
-    id: UUID = field(default_factory=uuid7)
+    id: UUID = field(default_factory=new_id)
 
 
 class Aggregate:

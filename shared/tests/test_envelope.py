@@ -72,6 +72,8 @@ def test_a_message_that_cannot_be_deduplicated_is_never_an_event(event_id: str |
         ("ce-time", "yesterday"),
         ("ce-dataschema", "urn:x"),
         ("ce-sequence", "first"),
+        ("ce-sequence", "0"),
+        ("ce-sequence", str(2**63)),
         ("content-type", "text/xml"),
     ],
 )

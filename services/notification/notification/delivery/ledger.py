@@ -7,7 +7,6 @@ The table itself is in `storage.py`, and the transitions are in `domain/transiti
 
 import time
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -80,7 +79,7 @@ _APPLY = """
         AND notification.attempt = coalesce(step.attempt, notification.attempt)
         AND (becomes <> 'UNDELIVERED' OR notification.sid IS NULL OR notification.sid = step.sid)
     RETURNING notification.id, labour_id, person_id, channel, event_id, event_type, state, sent_at, delivered_at,
-        notification.failure
+        notification.failure, clock_timestamp() AS changed_at
 """
 
 _SUPPRESS = "INSERT INTO suppression (phone) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING"
@@ -151,8 +150,7 @@ async def unsuppress(connection: asyncpg.Connection, phone: str) -> None:
 
 
 def _emit_event(uow: UnitOfWork, row: asyncpg.Record) -> None:
-    now = datetime.now(UTC)
-    key = str(row["labour_id"])
+    now, key = row["changed_at"], str(row["labour_id"])
     about: dict[str, Any] = {name: row[name] for name in ("labour_id", "person_id", "channel")}
     about |= {"notification_id": row["id"], "cause_id": row["event_id"], "cause_type": row["event_type"]}
     match row["state"]:
