@@ -1,4 +1,5 @@
-"""`fern quest`: compare six designs, from naive to ours, under the same faults; `fern quest sms`: the sending of texts alone.
+"""`fern quest`: compare six designs, from naive to ours, under the same faults; `fern quest sms`: the sending of texts alone;
+`fern quest deltas`: the counting of contractions.
 
 Exit code 1 if our design lost, duplicated or invented a text, or if `--check` finds other numbers in the documentation; 2 for
 invalid options.
@@ -14,6 +15,7 @@ import click
 
 from e2e.experiments import documentation
 from e2e.experiments.quest.chart import svg
+from e2e.experiments.quest.deltas.command import main as deltas
 from e2e.experiments.quest.designs import DESIGNS
 from e2e.experiments.quest.environment import MOST_LABOURS
 from e2e.experiments.quest.faults import FAULTS, RATE
@@ -112,6 +114,7 @@ def list_faults(as_json: bool) -> None:
 
 
 quest.add_command(sms)
+quest.add_command(deltas)
 
 if __name__ == "__main__":
     quest(prog_name="fern quest")
