@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from e2e.experiments.museum.__main__ import NOT_ALL_CAUGHT, PAGE, ExhibitResult, conclude, examine, main, page
-from e2e.experiments.museum.exhibit import EXHIBITS, PROMISES, Exhibit
+from e2e.experiments.museum.exhibit import PROMISES, Exhibit
+from e2e.experiments.museum.exhibits import EXHIBITS
 from fern.runtime.postgres import TemporaryServer
 from fern.settings import PROJECT_ROOT
 from pubsub_emulator.server import Running, running

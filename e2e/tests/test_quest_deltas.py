@@ -3,6 +3,7 @@ step by step, for our design.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -90,6 +91,16 @@ def test_page_and_chart_are_those_of_this_run(report: DeltasReport) -> None:
     for name, counts in report.counts().items():
         assert sum(counts.values()) == LABOURS * len(MISFORTUNES)
         assert f"{name}: {in_words(counts)}" in CHART.read_text()
+
+
+def test_the_report_for_programs_has_outcomes_costs_and_reasons_of_every_design(report: DeltasReport) -> None:
+    printed = json.loads(json.dumps(report.to_json()))
+
+    assert [design["name"] for design in printed["designs"]] == [design.name for design in DESIGNS]
+    ours = printed["designs"][-1]
+    assert (ours["ours"], ours["semantics"], ours["statements"], ours["rows"]) == (True, "effectively once", 6, 2)
+    assert ours["outcomes"]["race"] == {"right": LABOURS, "too_little": 0, "too_much": 0}
+    assert all(design["breaks"] and design["remembers"] for design in printed["designs"])
 
 
 # The test plan of a delta projection

@@ -27,8 +27,8 @@ from rich.console import Console
 from sqlalchemy import text
 
 from contracts.events import LabourCompleted, NotificationDelivered, NotificationSent, SubscriberAdded
-from e2e.experiments.museum import exhibits as _exhibits  # noqa: F401  # fills EXHIBITS
-from e2e.experiments.museum.exhibit import EXHIBITS, PROMISES, Exhibit
+from e2e.experiments.museum.exhibit import PROMISES, Exhibit
+from e2e.experiments.museum.exhibits import EXHIBITS
 from e2e.experiments.museum.testbed import Testbed
 from e2e.support.bus import apply_topology
 from e2e.support.databases import fresh_databases, migrated_server

@@ -39,14 +39,14 @@ class Exhibit:
         return "-".join(re.findall(r"[a-z]+", self.title.lower().replace("'s", "")))
 
 
-EXHIBITS: list[Exhibit] = []
+registered: list[Exhibit] = []
 
 P = TypeVar("P")
 
 
 def exhibit(title: str, scenario: Scenario, ours: Part, breaks: int, *expected: str) -> Callable[[P], P]:
     def register(mistake: P) -> P:
-        EXHIBITS.append(Exhibit(title, breaks, scenario, ours, mistake, expected))
+        registered.append(Exhibit(title, breaks, scenario, ours, mistake, expected))
         return mistake
 
     return register
