@@ -1,4 +1,4 @@
-"""`fern museum`: reintroduce historical mistakes one at a time, and show that the checks catch them.
+"""`fern museum`: reintroduce common mistakes one at a time, and show that the checks catch them.
 
 `exhibits` has the mistakes, `scenarios` how each is provoked, `testbed` where they run. Each scenario runs twice: with our part
 no promise may be broken, and with the mistake the check must report exactly the violations that the exhibit names. Production
@@ -192,7 +192,7 @@ def conclude(results: Sequence[ExhibitResult], as_json: bool) -> None:
 @json_option
 @click.option("--write-page", is_flag=True, help="Write docs/museum.md, and run nothing.")
 def main(name: str | None, as_json: bool, write_page: bool) -> None:
-    """Reintroduce historical mistakes, all or only NAME, and show that each is caught."""
+    """Reintroduce common mistakes, all or only NAME, and show that each is caught."""
     if write_page:
         PAGE.write_text(page())
         return
