@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
+import msgspec
 from litestar import Litestar
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, OpenAPIType, Operation, Schema
 from litestar.plugins.problem_details import ProblemDetailsException
+from litestar.types import Send
 from structlog import get_logger
 
 from messaging.database import is_transient
 from messaging.errors import RetentionTooShort
+from servicekit import text
 
 log = get_logger()
 
@@ -40,6 +43,21 @@ class Problem(ProblemDetailsException):
         )
 
 
+def encode(problem: Problem) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Headers and body, for answers that are given before a request reaches Litestar."""
+    facts = problem.extra if isinstance(problem.extra, dict) else {}
+    known = {"status": problem.status_code, "type": problem.type_, "title": problem.title, "detail": problem.detail}
+    body = msgspec.json.encode({**known, **facts})
+    headers = {"Content-Type": "application/problem+json", "Content-Length": str(len(body)), **(problem.headers or {})}
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()], body
+
+
+async def send_problem(send: Send, problem: Problem) -> None:
+    headers, body = encode(problem)
+    await send({"type": "http.response.start", "status": problem.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
 def problem_table(
     service: Mapping[type[Exception], Callable[[Any], Problem]],
 ) -> dict[type[Exception], Callable[[Any], ProblemDetailsException]]:
@@ -56,7 +74,7 @@ def _from_http(error: HTTPException) -> ProblemDetailsException:
         return error
     if isinstance(error, ValidationException):
         fields = [
-            {"field": str(item.get("key") or "body"), "problem": str(item.get("message", ""))}
+            {"field": str(item.get("key") or "body"), "problem": text.explain(str(item.get("message", "")))}
             for item in error.extra or []
             if isinstance(item, Mapping)
         ]
@@ -84,10 +102,10 @@ def _from_bug(error: Exception) -> ProblemDetailsException:
 
 def document_problems(app: Litestar) -> None:
     """Add the problem answers to every route of the schema, with the media type that is really sent."""
-    text, number = Schema(type=OpenAPIType.STRING), Schema(type=OpenAPIType.INTEGER)
+    string, number = Schema(type=OpenAPIType.STRING), Schema(type=OpenAPIType.INTEGER)
     problem = Schema(
         type=OpenAPIType.OBJECT,
-        properties={"type": text, "title": text, "status": number, "detail": text},
+        properties={"type": string, "title": string, "status": number, "detail": string},
         required=["type", "title", "status", "detail"],
     )
     content = {"application/problem+json": OpenAPIMediaType(schema=problem)}

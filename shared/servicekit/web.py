@@ -20,6 +20,7 @@ from structlog import get_logger
 
 from messaging import trace
 from servicekit.problems import Problem, document_problems, problem_table
+from servicekit.request_checks import CheckedRequest, check_head
 
 log = get_logger()
 
@@ -94,8 +95,10 @@ def create_app(
         request_max_body_size=100_000,
         lifespan=[asynccontextmanager(lifespan)],
         state=State({"stopping": asyncio.Event()}),
+        request_class=CheckedRequest,
         logging_config=None,
     )
+    app.asgi_handler = check_head(app.asgi_handler)
     document_problems(app)
     return app
 

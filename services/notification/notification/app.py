@@ -61,7 +61,7 @@ def build(settings: Settings) -> Litestar:
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
             "retention": Provide(lambda: Retention.of(engine, settings), sync_to_thread=False),
             "settings": Provide(lambda: settings, sync_to_thread=False),
-            "consumer": Provide(lambda: consumer, sync_to_thread=False),
+            "push_consumer": Provide(lambda: consumer, sync_to_thread=False),
             "push_verifier": Provide(lambda: verifier, sync_to_thread=False),
         },
         ready=lambda: ping(engine),
