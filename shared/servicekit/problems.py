@@ -13,6 +13,7 @@ from litestar.exceptions import HTTPException, ValidationException
 from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, OpenAPIType, Operation, Schema
 from litestar.plugins.problem_details import ProblemDetailsException
 from litestar.types import Send
+from sqlalchemy.exc import TimeoutError as PoolExhausted
 from structlog import get_logger
 
 from messaging.database import is_transient
@@ -43,6 +44,12 @@ class Problem(ProblemDetailsException):
         )
 
 
+def busy(seconds: int = 1) -> Problem:
+    """The process handles as many requests as it can. Not `too-busy`, which is about one labour that many requests change."""
+    detail = f"The service is handling as many requests as it can. Nothing was changed. Try again in {seconds} s."
+    return Problem(503, "busy", detail, {"Retry-After": str(seconds)})
+
+
 def encode(problem: Problem) -> tuple[list[tuple[bytes, bytes]], bytes]:
     """Headers and body, for answers that are given before a request reaches Litestar."""
     facts = problem.extra if isinstance(problem.extra, dict) else {}
@@ -64,6 +71,7 @@ def problem_table(
     return {
         HTTPException: _from_http,
         RetentionTooShort: lambda error: Problem(409, "retention-too-short", f"Refused: {error}."),
+        PoolExhausted: lambda _: busy(),  # the database answers: its connections are taken
         Exception: _from_anything,
         **service,
     }

@@ -13,12 +13,15 @@ from litestar import Litestar, get
 from litestar.config.cors import CORSConfig
 from litestar.datastructures import MutableScopeHeaders, State
 from litestar.enums import ScopeType
+from litestar.middleware._internal.cors import CORSMiddleware
 from litestar.openapi import OpenAPIConfig
 from litestar.plugins.problem_details import ProblemDetailsConfig, ProblemDetailsPlugin
 from litestar.types import ASGIApp, ControllerRouterHandler, Message, Receive, Scope, Send
 from structlog import get_logger
 
 from messaging import trace
+from servicekit.admission import Admission
+from servicekit.http_limits import HttpLimits
 from servicekit.problems import Problem, document_problems, problem_table
 from servicekit.request_checks import CheckedRequest, check_head
 
@@ -80,25 +83,32 @@ def create_app(
     dependencies: Mapping[str, Any],
     ready: Callable[[], Awaitable[None]],
     lifespan: Callable[[Litestar], AsyncGenerator[None, None]],
+    limits: HttpLimits,
+    operators: tuple[str, ...] = ("/operations/",),
     cors_origins: Sequence[str] = (),
     version: str = "1",
 ) -> Litestar:
-    """Pages of other origins may call the API only if they are listed in `cors_origins`."""
+    """Pages of other origins may call the API only if they are listed in `cors_origins`.
+
+    `operators` are the beginnings of the paths of operators' routes, which stay reachable under overload.
+    """
     app = Litestar(
         route_handlers=[*routes, *_health(ready)],
         dependencies=dict(dependencies),
         plugins=[ProblemDetailsPlugin(ProblemDetailsConfig(exception_to_problem_detail_map=problem_table(problems)))],
         openapi_config=OpenAPIConfig(title=title, version=version, description=description),
-        cors_config=CORSConfig(allow_origins=list(cors_origins)) if cors_origins else None,
         middleware=[_tracing],
         before_send=[_harden],  # also for errors that never reach a middleware
         request_max_body_size=100_000,
         lifespan=[asynccontextmanager(lifespan)],
-        state=State({"stopping": asyncio.Event()}),
+        state=State({"stopping": asyncio.Event(), "limits": limits}),
         request_class=CheckedRequest,
         logging_config=None,
     )
-    app.asgi_handler = check_head(app.asgi_handler)
+    # From the inside out. A browser hides an answer without CORS headers from its page, also a refusal.
+    admission = app.state.admission = Admission(check_head(app.asgi_handler), limits, operators)
+    cors = CORSConfig(allow_origins=list(cors_origins))
+    app.asgi_handler = CORSMiddleware(admission, cors) if cors_origins else admission
     document_problems(app)
     return app
 

@@ -1,0 +1,66 @@
+"""Slots are handed on in the order of arrival, and none is lost, whatever happens to the requests that wait."""
+
+import asyncio
+
+import pytest
+
+from servicekit.admission import Slots
+
+LONG = 3600.0
+
+
+async def waiting(slots: Slots) -> asyncio.Task[bool]:
+    """A request that waits in the queue."""
+    task = asyncio.create_task(slots.wait())
+    await asyncio.sleep(0)
+    assert not task.done()
+    return task
+
+
+async def test_those_who_wait_get_their_slot_in_the_order_of_arrival() -> None:
+    slots = Slots(1, queue=2, seconds=LONG)
+    assert slots.take()
+    first, second = await waiting(slots), await waiting(slots)
+
+    slots.give_back()
+
+    assert await first
+    assert not second.done()
+    assert not slots.take()  # a new request does not overtake
+    slots.give_back()
+    assert await second
+    slots.give_back()
+    assert slots.take()
+
+
+async def test_a_full_queue_refuses_at_once_and_has_room_again_after_a_time_out() -> None:
+    slots = Slots(1, queue=1, seconds=0)
+    slots.take()
+    timed_out = asyncio.create_task(slots.wait())
+    await asyncio.sleep(0)
+
+    assert not await slots.wait()  # the queue is full
+    assert not await timed_out
+    assert not await slots.wait()  # it had room, and the time was over
+    slots.give_back()
+    assert slots.take()
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+async def test_a_request_that_is_cancelled_while_it_waits_takes_no_slot_with_it(handed_over: bool) -> None:
+    slots = Slots(1, queue=2, seconds=LONG)
+    slots.take()
+    cancelled, next_one = await waiting(slots), await waiting(slots)
+
+    if handed_over:
+        slots.give_back()  # to the first one, which is cancelled before it runs again
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    if not handed_over:
+        slots.give_back()
+
+    assert await next_one
+    slots.give_back()
+    assert slots.take()
+    assert not slots.take()
