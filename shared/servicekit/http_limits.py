@@ -3,7 +3,7 @@
 HTTP_CONCURRENCY          requests that are handled at once; each may use one database connection (10)
 HTTP_QUEUE                requests that may wait for another one to end; any more are refused at once (100)
 HTTP_QUEUE_SECONDS        seconds that a request waits before it is refused (0.5)
-HTTP_CONNECTIONS          open connections; requests on any more are refused and their connections closed (5000)
+HTTP_CONNECTIONS          open connections; while there are more, requests are refused and their connections closed (5000)
 HTTP_HEADER_SECONDS       seconds in which the head of a request must arrive (10)
 HTTP_BODY_SECONDS         seconds in which the body of a request must arrive (10)
 HTTP_KEEP_ALIVE_SECONDS   seconds that a connection stays open without a request (5); behind a proxy, more than the proxy's own
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from servicekit.settings import Environment
 
+MAX_BODY = 100_000  # bytes
 OPERATOR_SLOTS = 2  # requests of operators that are handled at once, beside HTTP_CONCURRENCY
 BACKGROUND_CONNECTIONS = 4  # for what is no request: sharing rate limits, and reading changes for live streams
 

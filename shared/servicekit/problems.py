@@ -25,7 +25,16 @@ log = get_logger()
 PROBLEMS = "urn:fernlabour:problem:"
 _NAMES = {401: "not-authorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
 
-PROBLEM_STATUSES = (400, 401, 403, 404, 409, 412, 413, 422, 429, 503)
+PROBLEM_STATUSES = (400, 401, 403, 404, 408, 409, 412, 413, 422, 429, 503)
+
+
+# Answers hold personal data: forbid caching, framing and guessing of content types.
+HARDENED = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cache-Control": "no-store",
+}
 
 
 class Problem(ProblemDetailsException):
@@ -55,7 +64,8 @@ def encode(problem: Problem) -> tuple[list[tuple[bytes, bytes]], bytes]:
     facts = problem.extra if isinstance(problem.extra, dict) else {}
     known = {"status": problem.status_code, "type": problem.type_, "title": problem.title, "detail": problem.detail}
     body = msgspec.json.encode({**known, **facts})
-    headers = {"Content-Type": "application/problem+json", "Content-Length": str(len(body)), **(problem.headers or {})}
+    described = {"Content-Type": "application/problem+json", "Content-Length": str(len(body))}
+    headers = {**described, **HARDENED, **(problem.headers or {})}
     return [(name.lower().encode(), value.encode()) for name, value in headers.items()], body
 
 

@@ -1,6 +1,7 @@
 """What the HTTP side of every service shares: the application, health routes, tracing, hardened headers, and the server."""
 
 import asyncio
+import resource
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -21,11 +22,14 @@ from structlog import get_logger
 
 from messaging import trace
 from servicekit.admission import Admission
-from servicekit.http_limits import HttpLimits
-from servicekit.problems import Problem, document_problems, problem_table
+from servicekit.connections import HttpConnection, close_late_connections
+from servicekit.http_limits import MAX_BODY, HttpLimits
+from servicekit.problems import HARDENED, Problem, document_problems, problem_table
 from servicekit.request_checks import CheckedRequest, check_head
 
 log = get_logger()
+
+OTHER_FILES = 200  # that a process may have open beside its connections
 
 T = TypeVar("T")
 
@@ -47,13 +51,10 @@ def _tracing(app: ASGIApp) -> ASGIApp:
 
 
 async def _harden(message: Message, _: Scope) -> None:
-    """Answers hold personal data: forbid caching, framing and guessing of content types."""
     if message["type"] == "http.response.start":
         headers = MutableScopeHeaders.from_message(message)
-        headers["X-Content-Type-Options"] = "nosniff"
-        headers["Referrer-Policy"] = "no-referrer"
-        headers["X-Frame-Options"] = "DENY"
-        headers.setdefault("Cache-Control", "no-store")
+        for name, value in HARDENED.items():
+            headers.setdefault(name, value)
 
 
 def _health(ready: Callable[[], Awaitable[None]]) -> list[ControllerRouterHandler]:
@@ -99,7 +100,7 @@ def create_app(
         openapi_config=OpenAPIConfig(title=title, version=version, description=description),
         middleware=[_tracing],
         before_send=[_harden],  # also for errors that never reach a middleware
-        request_max_body_size=100_000,
+        request_max_body_size=MAX_BODY,
         lifespan=[asynccontextmanager(lifespan)],
         state=State({"stopping": asyncio.Event(), "limits": limits}),
         request_class=CheckedRequest,
@@ -120,8 +121,19 @@ async def serve(
 
     An endless answer must watch `app.state.stopping`: the lifespan ends only after the last answer.
     """
+    limits: HttpLimits = app.state.limits
+    _allow_open_files(limits.connections + OTHER_FILES)
     config = uvicorn.Config(
-        app, host=host, port=port, log_config=None, timeout_graceful_shutdown=5, server_header=False
+        app,
+        host=host,
+        port=port,
+        http=HttpConnection,
+        ws="none",
+        backlog=limits.connections,  # connections that the kernel keeps until they are accepted, or its own limit if that is less
+        timeout_keep_alive=limits.keep_alive_seconds,
+        timeout_graceful_shutdown=5,
+        server_header=False,
+        log_config=None,
     )
     server = _Server(config)
     serving = asyncio.create_task(server.serve([listener] if listener else None))
@@ -133,8 +145,20 @@ async def serve(
     stopping.cancel()
 
 
+def _allow_open_files(count: int) -> None:
+    """Raise the limit of the process, which is often 1024, as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 class _Server(uvicorn.Server):
     """Leaves signals to `servicekit.process`, which handles them for every process alike."""
+
+    async def on_tick(self, counter: int) -> bool:
+        close_late_connections(self.server_state)
+        return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
