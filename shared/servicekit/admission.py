@@ -8,7 +8,7 @@ admitted is answered as fast as by a process that is just fully used.
 - Health routes need no slot: a process that refuses requests is busy, not broken, and replacing it would not help.
 - Operators' routes have slots of their own, so that they can be reached while the others are taken.
 - A live stream gives its slot back when it begins, as every response does. Its later queries have connections of their own.
-- Callbacks and pushed messages wait like any request. Their senders repeat what was refused; see docs/operations.md.
+- Callbacks and pushed messages wait like any request. Pub/Sub repeats what was refused; docs/operations.md has what Twilio does.
 """
 
 import asyncio

@@ -20,6 +20,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from servicekit.admission import Admission
 from servicekit.http_limits import MAX_BODY, HttpLimits
 from servicekit.problems import Problem, encode
 
@@ -40,7 +41,7 @@ class HttpConnection(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         state = self.config.app.state  # type: ignore[union-attr]  # the application that `servicekit.web` made
         self._limits: HttpLimits = state.limits
-        self._admission = state.admission
+        self._admission: Admission | None = state.get("admission")
         self._arriving: tuple[RequestResponseCycle, Any] | None = None  # a request whose body is not complete
         self.deadline = NEVER
 
@@ -90,7 +91,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _hand_over(self, cycle: RequestResponseCycle, app: Any) -> None:
         crowded = len(self.connections) > self._limits.connections
-        if crowded and self._admission.is_limited(cycle.scope["path"]):
+        if crowded and self._admission is not None and self._admission.is_limited(cycle.scope["path"]):
             cycle.keep_alive, app = False, self._admission.refuse
         super()._start_asgi_task(cycle, app)
 

@@ -29,12 +29,12 @@ PROBLEM_STATUSES = (400, 401, 403, 404, 408, 409, 412, 413, 422, 429, 503)
 
 
 # Answers hold personal data: forbid caching, framing and guessing of content types.
-HARDENED = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "X-Frame-Options": "DENY",
-    "Cache-Control": "no-store",
-}
+HARDENED = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (b"cache-control", b"no-store"),
+)
 
 
 class Problem(ProblemDetailsException):
@@ -64,9 +64,8 @@ def encode(problem: Problem) -> tuple[list[tuple[bytes, bytes]], bytes]:
     facts = problem.extra if isinstance(problem.extra, dict) else {}
     known = {"status": problem.status_code, "type": problem.type_, "title": problem.title, "detail": problem.detail}
     body = msgspec.json.encode({**known, **facts})
-    described = {"Content-Type": "application/problem+json", "Content-Length": str(len(body))}
-    headers = {**described, **HARDENED, **(problem.headers or {})}
-    return [(name.lower().encode(), value.encode()) for name, value in headers.items()], body
+    headers = {"Content-Type": "application/problem+json", "Content-Length": str(len(body)), **(problem.headers or {})}
+    return [*((name.lower().encode(), value.encode()) for name, value in headers.items()), *HARDENED], body
 
 
 async def send_problem(send: Send, problem: Problem) -> None:

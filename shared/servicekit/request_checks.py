@@ -37,7 +37,8 @@ def check_head(app: ASGIApp) -> ASGIApp:
 def _forbidden_in_head(scope: Scope) -> str | None:
     if not is_line(scope["path"]):
         return "path"
-    for name, value in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True):
+    query = scope["query_string"].decode("latin-1")
+    for name, value in parse_qsl(query, keep_blank_values=True) if query else ():
         if not is_line(name):
             return "query"
         if not is_line(value):

@@ -12,7 +12,7 @@ import structlog
 import uvicorn
 from litestar import Litestar, get
 from litestar.config.cors import CORSConfig
-from litestar.datastructures import MutableScopeHeaders, State
+from litestar.datastructures import State
 from litestar.enums import ScopeType
 from litestar.middleware._internal.cors import CORSMiddleware
 from litestar.openapi import OpenAPIConfig
@@ -52,9 +52,8 @@ def _tracing(app: ASGIApp) -> ASGIApp:
 
 async def _harden(message: Message, _: Scope) -> None:
     if message["type"] == "http.response.start":
-        headers = MutableScopeHeaders.from_message(message)
-        for name, value in HARDENED.items():
-            headers.setdefault(name, value)
+        present = {name.lower() for name, _ in message["headers"]}
+        message["headers"] = [*message["headers"], *(header for header in HARDENED if header[0] not in present)]
 
 
 def _health(ready: Callable[[], Awaitable[None]]) -> list[ControllerRouterHandler]:
@@ -119,9 +118,10 @@ async def serve(
 ) -> None:
     """Serve until `stop`, then finish the current requests within five seconds. A bound `listener` replaces host and port.
 
-    An endless answer must watch `app.state.stopping`: the lifespan ends only after the last answer.
+    An endless answer must watch `app.state.stopping`: the lifespan ends only after the last answer. An application that
+    `create_app` did not make has the default limits on connections, and no admission control.
     """
-    limits: HttpLimits = app.state.limits
+    limits: HttpLimits = app.state.setdefault("limits", HttpLimits())
     _allow_open_files(limits.connections + OTHER_FILES)
     config = uvicorn.Config(
         app,
