@@ -6,7 +6,7 @@ looked up, the token verified or the database asked. So a refused request has no
 admitted is answered as fast as by a process that is just fully used.
 
 - Health routes need no slot: a process that refuses requests is busy, not broken, and replacing it would not help.
-- Operators' routes have slots of their own, so that they can be reached while the others are taken.
+- Operators' routes have slots of their own, so that they can be reached while the others are taken, and wait longer.
 - A live stream gives its slot back when it begins, as every response does. Its later queries have connections of their own.
 - Callbacks and pushed messages wait like any request. Pub/Sub repeats what was refused; docs/operations.md has what Twilio does.
 """
@@ -28,6 +28,7 @@ log = get_logger()
 HEALTH = "/health/"
 RETRY_AFTER = (1, 2, 3)  # seconds; drawn at random, so that refused clients do not all come back in the same moment
 LOG_INTERVAL = 1.0  # seconds
+OPERATOR_SECONDS = 5.0  # that an operator's request waits for a slot
 
 _ANSWERS = [encode(busy(seconds)) for seconds in RETRY_AFTER]
 
@@ -77,7 +78,7 @@ class Admission:
     def __init__(self, app: ASGIApp, limits: HttpLimits, operators: tuple[str, ...]) -> None:
         self._app, self._operators = app, operators
         self._slots = Slots(limits.concurrency, queue=limits.queue, seconds=limits.queue_seconds)
-        self._operator_slots = Slots(OPERATOR_SLOTS, queue=limits.queue, seconds=limits.queue_seconds)
+        self._operator_slots = Slots(OPERATOR_SLOTS, queue=limits.queue, seconds=OPERATOR_SECONDS)
         self._refused, self._log_after = 0, 0.0
 
     def is_limited(self, path: str) -> bool:

@@ -25,13 +25,13 @@ class Readiness:
         await asyncio.shield(self._asking)  # a client that gives up does not end the question of the others
 
     async def _ask(self) -> None:
-        try:
-            if self._connection is None or self._connection.is_closed():
-                self._connection = await connect_raw(self._url, process=self._process)
-            await self._connection.execute("SELECT 1", timeout=ANSWER_SECONDS)
-        except BaseException:
-            self.close()
-            raise
+        if self._connection is not None:
+            try:
+                await self._connection.execute("SELECT 1", timeout=ANSWER_SECONDS)
+                return
+            except Exception:
+                self.close()  # the connection is broken; a new one tells whether the database is, too
+        self._connection = await connect_raw(self._url, process=self._process)
 
     def close(self) -> None:
         if self._connection is not None:
