@@ -26,11 +26,11 @@ from servicekit.problems import busy, encode
 log = get_logger()
 
 HEALTH = "/health/"
-RETRY_AFTER = (1, 2, 3)  # seconds; drawn at random, so that refused clients do not all come back in the same moment
-LOG_INTERVAL = 1.0  # seconds
+SHORT_PAUSE, LONG_PAUSE = 3, 12  # seconds: the longest `Retry-After` while few requests are refused, and while many are
+WINDOW = 1.0  # seconds in which requests are counted, and between two log lines
 OPERATOR_SECONDS = 5.0  # that an operator's request waits for a slot
 
-_ANSWERS = [encode(busy(seconds)) for seconds in RETRY_AFTER]
+_ANSWERS = {seconds: encode(busy(seconds)) for seconds in range(1, LONG_PAUSE + 1)}
 
 
 class Slots:
@@ -72,6 +72,36 @@ class Slots:
             self._free += 1
 
 
+class RetryAfter:
+    """How long refused clients should wait, so that refusing them stays cheap beside what is admitted, however many they are.
+
+    Drawn at random, so that they do not come back in the same moment. The longest pause doubles after each window in which more
+    than two requests were refused for one that was admitted, and halves after one in which fewer were refused than admitted.
+    """
+
+    def __init__(self) -> None:
+        self.admitted = self._refused = 0
+        self.longest, self._window_ends = SHORT_PAUSE, 0.0
+
+    def draw(self, now: float) -> int:
+        """Seconds, for one more refused request. `now` is monotonic."""
+        self._refused += 1
+        if now >= self._window_ends:
+            self._begin_window(now)
+        return random.randint(1, self.longest)  # noqa: S311  (spreads load, protects nothing)
+
+    def _begin_window(self, now: float) -> None:
+        if now >= self._window_ends + WINDOW:  # none was refused in the last window
+            self.longest = SHORT_PAUSE
+        elif self._refused > 2 * self.admitted:
+            self.longest = min(LONG_PAUSE, 2 * self.longest)
+        elif self._refused < self.admitted:
+            self.longest = max(SHORT_PAUSE, self.longest // 2)
+        log.warning("requests refused: the process is busy", count=self._refused)
+        self.admitted = self._refused = 0
+        self._window_ends = now + WINDOW
+
+
 class Admission:
     """`operators` are the beginnings of the paths of operators' routes."""
 
@@ -79,7 +109,7 @@ class Admission:
         self._app, self._operators = app, operators
         self._slots = Slots(limits.concurrency, queue=limits.queue, seconds=limits.queue_seconds)
         self._operator_slots = Slots(OPERATOR_SLOTS, queue=limits.queue, seconds=OPERATOR_SECONDS)
-        self._refused, self._log_after = 0, 0.0
+        self._retry_after = RetryAfter()
 
     def is_limited(self, path: str) -> bool:
         """False for the routes that must be reached while a process is overloaded: health and operators'."""
@@ -93,6 +123,7 @@ class Admission:
         if not (slots.take() or await slots.wait()):
             await self.refuse(scope, receive, send)
             return
+        self._retry_after.admitted += 1
         held = True
 
         async def send_and_give_back(message: Message) -> None:
@@ -109,10 +140,6 @@ class Admission:
                 slots.give_back()
 
     async def refuse(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        self._refused += 1
-        if (now := time.monotonic()) >= self._log_after:
-            log.warning("requests refused: the process is busy", count=self._refused)
-            self._refused, self._log_after = 0, now + LOG_INTERVAL
-        headers, body = random.choice(_ANSWERS)  # noqa: S311  (spreads load, protects nothing)
+        headers, body = _ANSWERS[self._retry_after.draw(time.monotonic())]
         await send({"type": "http.response.start", "status": 503, "headers": list(headers)})
         await send({"type": "http.response.body", "body": body, "more_body": False})

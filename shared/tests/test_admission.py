@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from servicekit.admission import Slots
+from servicekit.admission import LONG_PAUSE, SHORT_PAUSE, WINDOW, RetryAfter, Slots
 
 LONG = 3600.0
 
@@ -64,3 +64,26 @@ async def test_a_request_that_is_cancelled_while_it_waits_takes_no_slot_with_it(
     slots.give_back()
     assert slots.take()
     assert not slots.take()
+
+
+def test_the_more_requests_are_refused_the_longer_clients_are_asked_to_wait() -> None:
+    retry_after, now = RetryAfter(), 100.0
+    retry_after.draw(now)
+
+    def longest_after(*, admitted: int, refused: int) -> int:
+        """The longest pause after a window with these numbers of requests."""
+        nonlocal now
+        retry_after.admitted += admitted
+        assert all(1 <= retry_after.draw(now) <= retry_after.longest for _ in range(refused - 1))
+        now += WINDOW
+        retry_after.draw(now)  # the last of this window, and the beginning of the next
+        return retry_after.longest
+
+    assert longest_after(admitted=400, refused=10) == SHORT_PAUSE
+    assert longest_after(admitted=400, refused=801) == 2 * SHORT_PAUSE
+    assert longest_after(admitted=0, refused=1000) == LONG_PAUSE
+    assert longest_after(admitted=0, refused=1000) == LONG_PAUSE
+    assert longest_after(admitted=400, refused=500) == LONG_PAUSE
+    assert longest_after(admitted=400, refused=399) == LONG_PAUSE // 2
+    retry_after.draw(now + 2 * WINDOW)  # after a window without a refusal
+    assert retry_after.longest == SHORT_PAUSE

@@ -73,7 +73,7 @@ async def test_a_saturated_process_refuses_at_once_is_ready_and_serves_operators
             pipeline = await client.get("/operations/pipeline", headers=OPERATOR)
 
         assert_problem(refused, 503, "busy")
-        assert 1 <= int(refused.headers["retry-after"]) <= 3
+        assert 1 <= int(refused.headers["retry-after"]) <= 3  # s
         assert refused.headers["x-content-type-options"] == "nosniff"
         assert refused.headers["access-control-allow-origin"] == page  # or the page could not read the answer
         assert_problem(without_token, 503, "busy")  # not 401: it was refused before its token was verified
