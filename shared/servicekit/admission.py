@@ -76,7 +76,7 @@ class RetryAfter:
     """How long refused clients should wait, so that refusing them stays cheap beside what is admitted, however many they are.
 
     Drawn at random, so that they do not come back in the same moment. The longest pause doubles after each window in which more
-    than two requests were refused for one that was admitted, and halves after one in which fewer were refused than admitted.
+    requests were refused than admitted, and halves after one in which less than a quarter as many were.
     """
 
     def __init__(self) -> None:
@@ -93,9 +93,9 @@ class RetryAfter:
     def _begin_window(self, now: float) -> None:
         if now >= self._window_ends + WINDOW:  # none was refused in the last window
             self.longest = SHORT_PAUSE
-        elif self._refused > 2 * self.admitted:
+        elif self._refused > self.admitted:
             self.longest = min(LONG_PAUSE, 2 * self.longest)
-        elif self._refused < self.admitted:
+        elif 4 * self._refused < self.admitted:
             self.longest = max(SHORT_PAUSE, self.longest // 2)
         log.warning("requests refused: the process is busy", count=self._refused)
         self.admitted = self._refused = 0

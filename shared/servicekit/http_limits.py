@@ -6,7 +6,7 @@ HTTP_QUEUE_SECONDS        seconds that a request waits before it is refused (0.5
 HTTP_CONNECTIONS          open connections; while there are more, requests are refused and their connections closed (5000)
 HTTP_HEADER_SECONDS       seconds in which the head of a request must arrive (10)
 HTTP_BODY_SECONDS         seconds in which the body of a request must arrive (10)
-HTTP_KEEP_ALIVE_SECONDS   seconds that a connection stays open without a request (5); behind a proxy, more than the proxy's own
+HTTP_KEEP_ALIVE_SECONDS   seconds that a connection stays open without a request (20); behind a proxy, more than the proxy's own
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class HttpLimits:
     connections: int = 5000
     header_seconds: float = 10.0
     body_seconds: float = 10.0
-    keep_alive_seconds: int = 5
+    keep_alive_seconds: int = 20
 
     @classmethod
     def load(cls, environment: Environment) -> "HttpLimits":

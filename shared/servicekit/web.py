@@ -29,6 +29,9 @@ from servicekit.request_checks import CheckedRequest, check_head
 
 log = get_logger()
 
+# libuv accepts one connection of a socket in each turn of the event loop. With a turn of a millisecond, 2,500 clients would wait
+# for seconds, and a health check behind them. So the socket is listened to several times.
+ACCEPTS = 16
 OTHER_FILES = 200  # that a process may have open beside its connections
 
 T = TypeVar("T")
@@ -123,10 +126,9 @@ async def serve(
     """
     limits: HttpLimits = app.state.setdefault("limits", HttpLimits())
     _allow_open_files(limits.connections + OTHER_FILES)
+    listener = listener or _bind(host, port)
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         http=HttpConnection,
         ws="none",
         backlog=limits.connections,  # connections that the kernel keeps until they are accepted, or its own limit if that is less
@@ -136,13 +138,21 @@ async def serve(
         log_config=None,
     )
     server = _Server(config)
-    serving = asyncio.create_task(server.serve([listener] if listener else None))
+    serving = asyncio.create_task(server.serve([listener, *(listener.dup() for _ in range(ACCEPTS - 1))]))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
     app.state.stopping.set()
     server.should_exit = True
     await serving
     stopping.cancel()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    return listener
 
 
 def _allow_open_files(count: int) -> None:

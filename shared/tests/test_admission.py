@@ -80,10 +80,10 @@ def test_the_more_requests_are_refused_the_longer_clients_are_asked_to_wait() ->
         return retry_after.longest
 
     assert longest_after(admitted=400, refused=10) == SHORT_PAUSE
-    assert longest_after(admitted=400, refused=801) == 2 * SHORT_PAUSE
+    assert longest_after(admitted=400, refused=401) == 2 * SHORT_PAUSE
     assert longest_after(admitted=0, refused=1000) == LONG_PAUSE
     assert longest_after(admitted=0, refused=1000) == LONG_PAUSE
-    assert longest_after(admitted=400, refused=500) == LONG_PAUSE
-    assert longest_after(admitted=400, refused=399) == LONG_PAUSE // 2
+    assert longest_after(admitted=400, refused=100) == LONG_PAUSE
+    assert longest_after(admitted=400, refused=99) == LONG_PAUSE // 2
     retry_after.draw(now + 2 * WINDOW)  # after a window without a refusal
     assert retry_after.longest == SHORT_PAUSE

@@ -43,7 +43,8 @@ async def measure(
                     if status != 503:
                         break
                     pause = _RETRY_AFTER.search(head)
-                    await asyncio.sleep(int(pause[1]) if pause else 0)
+                    left = max(0.0, end - time.perf_counter())
+                    await asyncio.sleep(min(int(pause[1]) if pause else 0, left))
                 else:
                     return
         finally:

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import psutil
+
 from e2e.experiments.bench.environment import Environment, WorkMissing
 from e2e.experiments.bench.stage import Case, Measured, Options, Round, Stage
 from e2e.experiments.bench.stages.api import PLANNED, prepared
@@ -22,25 +24,26 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
     environment.sql(url, PLANNED.format(count=count * len(CLIENTS) * (options.rounds + 1)))
     environment.settle(url)
     variables = {"LABOUR_DATABASE_URL": url, "LABOUR_API_PORT": str(port)}
-    environment.process("-m", "labour", "api", ready=f"http://127.0.0.1:{port}/health/ready", **variables)
+    api = environment.process("-m", "labour", "api", ready=f"http://127.0.0.1:{port}/health/ready", **variables)
     requests = prepared(environment, url, "labour", "/api/v1/labours/{}/complete")
-    load = environment.child("overload_load")
+    load, process = environment.child("overload_load"), psutil.Process(api.pid)
 
     def measure(name: str) -> dict[str, Any]:
         clients = options.sized(CLIENTS[name], least=min(CLIENTS[name], 200))
         batch = [next(requests) for _ in range(count)]
+        before = sum(process.cpu_times()[:2])
         result = load.ask(port=port, requests=batch, clients=clients, seconds=seconds)
         if unexpected := result["statuses"].keys() - {"200", "503", "-200"}:
             raise WorkMissing(f"overload: {clients} clients were answered {sorted(unexpected)}.")
         if result["count"] == 0:
             raise WorkMissing(f"overload: none of {clients} clients was served.")
-        return result
+        return {**result, "cpu": sum(process.cpu_times()[:2]) - before}
 
     def round_of(_: int) -> dict[str, Measured]:
         results = {name: measure(name) for name in CLIENTS}
         crowd = results["crowd"]
         return {
-            **{name: Measured(result["count"] / result["seconds"]) for name, result in results.items()},
+            **{name: Measured.rate(result) for name, result in results.items()},
             "admitted": _p99(crowd["admitted"]),
             "refused": _p99(crowd["refused"] or crowd["admitted"]),  # a fast machine refuses none of few
             "ready": Measured(1000 * max(crowd["ready"])),
