@@ -26,6 +26,7 @@ from messaging.outbox import OutboxCounts, OutboxRow
 from messaging.outbox_admin import Batch, ParkedGroup, Replays
 from messaging.retention import Retention, RetentionReport
 from servicekit.problems import Problem
+from servicekit.text import LINE, NAME
 from servicekit.web import Items
 
 SLICE = 10  # batches that one call for retention deletes
@@ -34,7 +35,7 @@ Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
 BatchSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-Word = Annotated[str, msgspec.Meta(max_length=500, pattern=r"^[^\x00]*$")]
+Word = Annotated[str, msgspec.Meta(max_length=500, pattern=LINE)]
 
 
 class Parked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,7 +60,7 @@ class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GivenUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    consumer: Annotated[str, msgspec.Meta(pattern="^[a-z-]{1,100}$")]
+    consumer: Annotated[str, msgspec.Meta(pattern=NAME)]
     event_ids: Annotated[list[UUID], msgspec.Meta(max_length=1000)]
 
 

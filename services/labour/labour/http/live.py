@@ -35,6 +35,7 @@ log = get_logger()
 
 HEARTBEAT_SECONDS = 15.0  # proxies close a connection that is silent for a minute
 POLL_SECONDS = 3.0  # the safety net for lost wake-ups
+LOOKS = 2  # streams that read their labour at once: however many are open, they leave the database to the requests
 REST_SECONDS = 0.05  # the shortest time between two queries, however many wake-ups arrive
 
 
@@ -67,6 +68,7 @@ class Changes:
         self._engine = engine
         self._watches = set[Watch]()
         self._woken = asyncio.Event()
+        self.looking = asyncio.Semaphore(LOOKS)
         self.ended = False
 
     def wake(self) -> None:
@@ -150,7 +152,8 @@ async def _events(read: RunQuery, changes: Changes, first: Picture) -> AsyncIter
                 continue
             watch.changed.clear()
             try:
-                now = await read(_look_at, watch.labour_id)
+                async with changes.looking:
+                    now = await read(_look_at, watch.labour_id)
             except NoSuchLabour:
                 return  # the reader is no longer a subscriber
             except Exception as error:
