@@ -26,6 +26,7 @@ class Envelope(Struct, frozen=True):
     time: datetime
     traceparent: str | None
     data: bytes
+    sequence: int | None = None  # of two events of one subject, the greater is the newer
 
 
 def attributes(
@@ -83,7 +84,16 @@ def open_envelope(attributes: Mapping[str, str], data: bytes) -> Envelope:
         time=_parse(datetime.fromisoformat, time, "bad-envelope", "attribute ce-time is not RFC 3339"),
         traceparent=attributes.get("ce-traceparent"),
         data=data,
+        sequence=_parse(_sequence, number, "bad-envelope", "attribute ce-sequence is not a number")
+        if (number := attributes.get("ce-sequence"))
+        else None,
     )
+
+
+def _sequence(text: str) -> int:
+    if not 0 <= (number := int(text)) < 2**63:
+        raise ValueError(text)
+    return number
 
 
 def _parse(parser: Callable[[str], T], text: str, reason: str, detail: str) -> T:

@@ -66,7 +66,15 @@ def test_a_message_that_cannot_be_deduplicated_is_never_an_event(event_id: str |
 
 @pytest.mark.parametrize(
     ("attribute", "value"),
-    [("ce-specversion", "0.3"), ("ce-time", "yesterday"), ("ce-dataschema", "urn:x"), ("content-type", "text/xml")],
+    [
+        ("ce-specversion", "0.3"),
+        ("ce-time", "yesterday"),
+        ("ce-dataschema", "urn:x"),
+        ("content-type", "text/xml"),
+        ("ce-sequence", "next"),
+        ("ce-sequence", "-1"),
+        ("ce-sequence", str(2**63)),
+    ],
 )
 def test_a_malformed_envelope_is_refused(attribute: str, value: str) -> None:
     with pytest.raises(Undecodable, match=attribute):
@@ -76,6 +84,11 @@ def test_a_malformed_envelope_is_refused(attribute: str, value: str) -> None:
 @given(st.integers(min_value=1, max_value=2**63 - 1), st.integers(min_value=1, max_value=2**63 - 1))
 def test_sequences_compare_as_text_like_the_positions_they_stand_for(one: int, other: int) -> None:
     assert (sequence(one) < sequence(other)) == (one < other)
+
+
+@pytest.mark.parametrize(("sent", "read"), [({"ce-sequence": sequence(12)}, 12), ({}, None)])
+def test_an_envelope_has_the_sequence_that_its_message_has(sent: dict[str, str], read: int | None) -> None:
+    assert open_envelope({**written(), **sent}, b"{}").sequence == read
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=40), max_size=12), st.binary(max_size=40))

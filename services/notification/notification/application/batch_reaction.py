@@ -27,7 +27,7 @@ async def react_to_batch(
     early, notifications = set[UUID](), list[Notification]()
     for received in in_order:
         labour_id = received.event.labour_id
-        reaction = react(received.id, received.event, rosters[labour_id])
+        reaction = react(received.id, received.event, rosters[labour_id], received.envelope.sequence)
         rosters[labour_id] = reaction.roster
         notifications += reaction.notifications
         if reaction.early:
