@@ -162,6 +162,14 @@ class World:
     def _crash_file(self, name: str) -> Path:
         return self.settings.home / f"{name}.crash-at"
 
+    def freeze_at(self, name: str, point: str) -> None:
+        """Let the process suspend itself when it next reaches the fault point."""
+        self._crash_file(name).write_text(f"freeze {point}")
+
+    def is_armed(self, name: str) -> bool:
+        """False once the process has reached the point of `freeze_at`."""
+        return self._crash_file(name).exists()
+
     def freeze(self, name: str) -> None:
         """Suspend the process: it keeps its connections and locks, and does nothing."""
         self._started[name].send_signal(signal.SIGSTOP)

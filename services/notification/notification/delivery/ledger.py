@@ -53,32 +53,37 @@ _NEWER_TAKEN = f"""EXISTS (
 # other takes the older one because it sees the newer one still PENDING. So the take of an older message locks the newer ones that
 # it sees PENDING (`follower`), and leaves the older one if it does not get all of them: another take has them. It also makes them
 # due from now on. A take that began before, and did not see the older one taken, finds that they are not due for it.
+#
+# Planning this statement takes longer than running it, so PostgreSQL must keep one plan, and that plan must be good whatever the
+# statistics say. Subqueries and arrays instead of joins always use an index; a LIMIT unknown to the planner makes all plans equal.
 _TAKE = f"""
     WITH head AS MATERIALIZED (
-        SELECT id, labour_id, person_id, sequence FROM notification AS mine
-        WHERE state = 'PENDING' AND next_attempt_at <= statement_timestamp() AND NOT EXISTS (
-            SELECT FROM notification AS older WHERE {_NEWER.format(newer="mine", one="older")} AND (
+        SELECT id,
+            ARRAY(SELECT newer.id FROM notification AS newer
+                WHERE {_NEWER.format(newer="newer", one="mine")} AND newer.state = 'PENDING') AS followers,
+            EXISTS (SELECT FROM notification AS newer
+                WHERE {_NEWER.format(newer="newer", one="mine")} AND newer.state <> 'PENDING') AS is_late
+        FROM notification AS mine
+        WHERE state = 'PENDING' AND next_attempt_at <= statement_timestamp() AND (
+            SELECT true FROM notification AS older WHERE {_NEWER.format(newer="mine", one="older")} AND (
                 (older.state = 'PENDING' AND older.next_attempt_at <= statement_timestamp())
-                OR (older.state = 'SENDING' AND older.lease_until > statement_timestamp())))
-        ORDER BY next_attempt_at, id LIMIT $1 FOR UPDATE SKIP LOCKED),
+                OR (older.state = 'SENDING' AND older.lease_until > statement_timestamp())) LIMIT 1) IS NULL
+        ORDER BY next_attempt_at LIMIT (SELECT $1::integer) FOR UPDATE SKIP LOCKED),
     follower AS MATERIALIZED (
-        SELECT newer.id, head.id AS head_id FROM head
-        JOIN notification AS newer ON {_NEWER.format(newer="newer", one="head")} AND newer.state = 'PENDING'
-        FOR UPDATE OF newer SKIP LOCKED),
+        SELECT id FROM notification
+        WHERE id = ANY(ARRAY(SELECT unnest(followers) FROM head)) AND state = 'PENDING' FOR UPDATE SKIP LOCKED),
     due_from_now AS (
         UPDATE notification SET next_attempt_at = greatest(next_attempt_at, clock_timestamp())
-        WHERE id IN (SELECT id FROM follower))
+        WHERE id = ANY(ARRAY(SELECT id FROM follower)))
     UPDATE notification SET
-        state = CASE WHEN newer.taken THEN 'SUPERSEDED' ELSE 'SENDING' END,
-        attempt = CASE WHEN newer.taken THEN attempt ELSE attempt + 1 END,
-        sending_at = CASE WHEN newer.taken THEN sending_at ELSE clock_timestamp() END,
-        lease_until = CASE WHEN newer.taken THEN lease_until ELSE clock_timestamp() + make_interval(secs => $2) END,
-        failure = CASE WHEN newer.taken THEN '{NEWER_TAKEN}' ELSE failure END
-    FROM head, LATERAL (
-        SELECT count(*) FILTER (WHERE state = 'PENDING') AS pending, coalesce(bool_or(state <> 'PENDING'), false) AS taken
-        FROM notification AS newer WHERE {_NEWER.format(newer="newer", one="head")}) AS newer
-    WHERE notification.id = head.id
-        AND newer.pending = (SELECT count(*) FROM follower WHERE follower.head_id = head.id)
+        state = CASE WHEN is_late THEN 'SUPERSEDED' ELSE 'SENDING' END,
+        attempt = CASE WHEN is_late THEN attempt ELSE attempt + 1 END,
+        sending_at = CASE WHEN is_late THEN sending_at ELSE clock_timestamp() END,
+        lease_until = CASE WHEN is_late THEN lease_until ELSE clock_timestamp() + make_interval(secs => $2) END,
+        failure = CASE WHEN is_late THEN '{NEWER_TAKEN}' ELSE failure END
+    FROM head
+    WHERE notification.id = head.id AND followers <@ ARRAY(SELECT id FROM follower)
+        AND notification.id = ANY(ARRAY(SELECT id FROM head))
     RETURNING {_ABOUT}, attempt, phone, body,
         EXISTS (SELECT FROM suppression WHERE suppression.phone = notification.phone) AS suppressed
 """  # noqa: S608
