@@ -3,8 +3,7 @@
 A point is a module-level `FaultPoint`, awaited between two steps that are not atomic together. A test in the same process arms it
 with `point.arm(action)`. From outside, `FERN_CRASH_AT=name` or `FERN_CRASH_AT=name:3` (the third visit) ends the process with
 SIGKILL, as a power cut would: no clean-up, no flush. With `FERN_CRASH_AT=@file` the file names the point, and is read at each
-visit, so that a running process can be armed. If the file says `freeze name`, the process stops itself with SIGSTOP, until it gets
-SIGCONT.
+visit, so that a running process can be armed. If the file says `freeze name`, the process deletes it and suspends itself (SIGSTOP).
 """
 
 import os
@@ -63,7 +62,7 @@ def _crash_when_named(name: str, file: Path) -> Action:
             if armed == name:
                 os.kill(os.getpid(), signal.SIGKILL)
             elif armed == f"freeze {name}":
-                file.unlink()  # noqa: ASYNC240  (so that it freezes once)
+                file.unlink()  # noqa: ASYNC240
                 os.kill(os.getpid(), signal.SIGSTOP)
 
     return crash
