@@ -1,9 +1,9 @@
 """Each process is frozen at each of its fault points for longer than every lease, while replicas go on, and is then resumed.
 
-A frozen process keeps its connections, and does not know later that it was frozen. All processes are frozen in the same round, each
-at another point. The round ends when the replicas have told everyone: then all leases of the frozen processes are over. Two of them
-are ended by the test, because they are long: the bus is restarted, which forgets its leases (10 s), and sessions that hold a
-transaction are terminated, as the database does after 60 s.
+A frozen process keeps its connections, and does not know later that it was frozen. In each round every process is frozen at one
+of its points, until the replicas have told everyone: then all leases of the frozen processes are over. The test ends two kinds of
+lease itself, because they are long: it restarts the bus, which forgets its leases (10 s), and terminates sessions that hold a
+transaction, as the database does after 60 s.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ def replicas(postgres: TemporaryServer, tmp_path_factory: pytest.TempPathFactory
         yield world
 
 
-@pytest.mark.parametrize("frozen", ROUNDS, ids=lambda frozen: f"{len(frozen)} processes")
+@pytest.mark.parametrize("frozen", ROUNDS, ids=lambda frozen: frozen["notification-dispatcher"])
 def test_a_freeze_longer_than_every_lease_loses_nothing_and_doubles_nothing_and_keeps_the_order(
     replicas: World, frozen: dict[str, str]
 ) -> None:

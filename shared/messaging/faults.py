@@ -3,7 +3,7 @@
 A point is a module-level `FaultPoint`, awaited between two steps that are not atomic together. A test in the same process arms it
 with `point.arm(action)`. From outside, `FERN_CRASH_AT=name` or `FERN_CRASH_AT=name:3` (the third visit) ends the process with
 SIGKILL, as a power cut would: no clean-up, no flush. With `FERN_CRASH_AT=@file` the file names the point, and is read at each
-visit, so that a running process can be armed. If the file says `freeze name`, the process deletes it and suspends itself (SIGSTOP).
+visit, so that a running process can be armed. If it says `freeze name`, the process deletes it and suspends itself (SIGSTOP).
 """
 
 import os

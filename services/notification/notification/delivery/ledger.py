@@ -55,7 +55,7 @@ _NEWER_TAKEN = f"""EXISTS (
 # due from now on. A take that began before, and did not see the older one taken, finds that they are not due for it.
 #
 # Planning this statement takes longer than running it, so PostgreSQL must keep one plan, and that plan must be good whatever the
-# statistics say. Subqueries and arrays instead of joins always use an index. If the planner knew the LIMIT, it would plan each time.
+# statistics say. Subqueries and arrays instead of joins always use an index. A LIMIT that the planner knew would cause new plans.
 _TAKE = f"""
     WITH head AS MATERIALIZED (
         SELECT id,
