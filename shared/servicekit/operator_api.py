@@ -4,7 +4,7 @@ All of them need the operations token. Long work is done in batches: each call h
 """
 
 import hmac
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -18,9 +18,10 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.types import ControllerRouterHandler, Guard
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from messaging import claims, outbox, outbox_admin
+from messaging import claims, clock_offset, outbox, outbox_admin
 from messaging.claims import ClaimCounts, ClaimRow
 from messaging.database import driver_connection
+from messaging.errors import ClockWrong
 from messaging.outbox import OutboxCounts, OutboxRow
 from messaging.outbox_admin import Batch, ParkedGroup, Replays
 from messaging.retention import Retention, RetentionReport
@@ -136,8 +137,8 @@ class OutboxOperations(Controller):
         wanted = outbox_admin.published(
             since=data.since, until=data.until, ordering_key=data.ordering_key, type=data.type
         )
-        oldest = datetime.now(UTC) - retention.replay_horizon
         async with engine.begin() as connection:
+            oldest = await clock_offset.database_time(connection) - retention.replay_horizon
             if await outbox_admin.any_before(connection, wanted, oldest):
                 raise Problem(
                     409,
@@ -180,7 +181,10 @@ class ClaimOperations(Controller):
     tags=["operations"],
 )
 async def forget(retention: NamedDependency[Retention]) -> RetentionReport:
-    return await retention.run_once(datetime.now(UTC), batches=SLICE)
+    try:
+        return await retention.run_once(batches=SLICE)
+    except ClockWrong as error:
+        raise Problem(409, "clock-wrong", f"Nothing was deleted: {error}.") from None
 
 
 class Pipeline(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from e2e.experiments.quest.designs import DESIGNS
 from e2e.experiments.quest.environment import MOST_LABOURS
 from e2e.experiments.quest.faults import FAULTS, RATE
 from e2e.experiments.quest.report import QuestReport, schedule, section, show, svg
+from e2e.experiments.quest.risks import main as risks
 from e2e.experiments.quest.runner import compare
 from e2e.experiments.quest.sms import main as sms
 from fern.errors import FernError
@@ -114,6 +115,7 @@ def list_faults(as_json: bool) -> None:
 
 
 quest.add_command(sms)
+quest.add_command(risks)
 
 if __name__ == "__main__":
     quest(prog_name="fern quest")

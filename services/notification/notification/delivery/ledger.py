@@ -7,7 +7,6 @@ The table itself is in `storage.py`, and the transitions are in `domain/transiti
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -32,10 +31,9 @@ _INSERT = f"""
 """  # noqa: S608
 
 # What the event about a transition needs.
-_ABOUT = ", ".join(
-    f"notification.{name}"
-    for name in ("id", "labour_id", "person_id", "channel", "event_id", "event_type", "state", "failure")
-)
+_ABOUT = """
+    notification.id, notification.labour_id, notification.person_id, notification.channel, notification.event_id,
+    notification.event_type, notification.state, notification.failure, clock_timestamp() AS changed_at"""
 
 # The newer messages to the same person about the same labour.
 _NEWER = (
@@ -229,8 +227,7 @@ async def unsuppress(connection: asyncpg.Connection, phone: str) -> None:
 
 
 def _emit_event(uow: UnitOfWork, row: asyncpg.Record) -> None:
-    now = datetime.now(UTC)
-    key = str(row["labour_id"])
+    now, key = row["changed_at"], str(row["labour_id"])
     about: dict[str, Any] = {name: row[name] for name in ("labour_id", "person_id", "channel")}
     about |= {"notification_id": row["id"], "cause_id": row["event_id"], "cause_type": row["event_type"]}
     match row["state"]:
