@@ -16,10 +16,11 @@ from click.testing import CliRunner
 
 from e2e.experiments.quest import sms
 from e2e.experiments.quest.__main__ import CHART, LABOURS, PAGE, SEED, quest
+from e2e.experiments.quest.chart import in_words, svg
 from e2e.experiments.quest.designs import DESIGNS, DualWrite, Ours, RecordBeforeSend
 from e2e.experiments.quest.environment import LabourOutcome
 from e2e.experiments.quest.faults import FAULTS, draw
-from e2e.experiments.quest.report import RIGHT, STYLES, QuestReport, in_words, schedule, section, svg
+from e2e.experiments.quest.report import RIGHT, STYLES, QuestReport, schedule, section
 from e2e.experiments.quest.risks import Risks, measure_window
 from e2e.experiments.quest.runner import run_designs
 from fern.runtime.postgres import TemporaryServer
@@ -114,7 +115,7 @@ def test_the_chart_shows_the_numbers_of_the_page_in_shapes_and_in_words() -> Non
 
     chart = CHART.read_text()
 
-    assert chart == svg(counts), "run `fern quest`: it writes the chart"
+    assert chart == svg(counts, STYLES, RIGHT), "run `fern quest`: it writes the chart"
     assert [sum(numbers.values()) for numbers in counts.values()] == [LABOURS] * len(DESIGNS)
     description = ET.fromstring(chart).findtext("{*}desc") or ""
     for name, numbers in counts.items():

@@ -32,10 +32,10 @@ class Envelope(Struct, frozen=True):
     type: str
     version: int
     subject: str
-    sequence: int | None
     time: datetime
     traceparent: str | None
     data: bytes
+    sequence: int | None = None
 
 
 def attributes(
@@ -90,20 +90,25 @@ def open_envelope(attributes: Mapping[str, str], data: bytes) -> Envelope:
         raise Undecodable("bad-envelope", "attribute content-type is not application/json")
     version, sequence = schema.rpartition(":")[2], None
     if attributes.get("ce-sequencetype") == CONTIGUOUS:
-        sequence = _parse(
-            int, attributes.get("ce-sequence", ""), "bad-envelope", "attribute ce-sequence is not a number"
-        )
+        text = attributes.get("ce-sequence", "")
+        sequence = _parse(_sequence, text, "bad-envelope", "attribute ce-sequence is not a number")
     return Envelope(
         id=event_id,
         source=source,
         type=type,
         version=_parse(int, version, "bad-envelope", "attribute ce-dataschema does not end in a version"),
         subject=subject,
-        sequence=sequence,
         time=_parse(datetime.fromisoformat, time, "bad-envelope", "attribute ce-time is not RFC 3339"),
         traceparent=attributes.get("ce-traceparent"),
         data=data,
+        sequence=sequence,
     )
+
+
+def _sequence(text: str) -> int:
+    if not 0 < (number := int(text)) < 2**63:  # what the database can store
+        raise ValueError(text)
+    return number
 
 
 def _parse(parser: Callable[[str], T], text: str, reason: str, detail: str) -> T:

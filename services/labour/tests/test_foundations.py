@@ -38,7 +38,7 @@ from messaging.unit_of_work import UnitsOfWork
 from servicekit.idempotency import KeyReused
 from tests.labour_parts import GRACE, NOW, assert_problem, fetch, message_facts, outbox_types, plan
 
-ANY_ENVELOPE = Envelope(uuid7(), "notification", "any", 1, "any", 1, NOW, None, b"")
+ANY_ENVELOPE = Envelope(uuid7(), "notification", "any", 1, "any", NOW, None, b"")
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
