@@ -43,7 +43,7 @@ from .sms_parts import local_settings
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 ACK, NACK = Verdict.ACK, Verdict.NACK
-ANY_ENVELOPE = Envelope(uuid7(), "labour", "any", 1, "any", 1, NOW, None, b"")
+ANY_ENVELOPE = Envelope(uuid7(), "labour", "any", 1, "any", NOW, None, b"")
 
 
 @pytest.fixture
