@@ -72,6 +72,8 @@ notification: UPDATE notification SET state = 'SENT' WHERE id = '{7}' → unexpl
 notification: UPDATE notification SET sid = 'SM{7}' WHERE id = '{7}' → lost texts 6 → duplicated texts 6
 notification: UPDATE notification SET state = 'FAILED', sid = NULL, failure_code = 21610 WHERE id = '{7}'
     → unexplained effects 6 → unexplained texts 6
+notification: UPDATE notification SET state = 'SUPERSEDED', sid = NULL WHERE id = '{7}'
+    → unexplained effects 6 → lost texts 6 → unexplained texts 6
 notification: UPDATE notification SET state = 'IN_DOUBT', sid = NULL WHERE id = '{7}'
     → unexplained effects 6 → stuck texts 6: fern sms ls --state IN_DOUBT
 """

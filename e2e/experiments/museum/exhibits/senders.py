@@ -31,7 +31,7 @@ def send_inside_the_transaction(provider: Twilio) -> React[Event]:
 
     async def write_and_send(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collection[UUID]:
         early = await our_reaction(uow, events)
-        for lease in await ledger.take(uow.connection, limit=100, lease_seconds=30, call_within=10):
+        for lease in (await ledger.take(uow, limit=100, lease_seconds=30, call_within=10)).leases:
             outcome = await provider.send(to=lease.phone, body=lease.body, status_callback=NO_CALLBACK)
             if isinstance(outcome, Accepted):
                 await ledger.apply_one(uow, record_sent(lease.id, sid=outcome.sid))

@@ -40,14 +40,17 @@ REST_SECONDS = 0.05  # the shortest time between two queries, however many wake-
 
 
 class Mark(NamedTuple):
-    """What a stream has sent. The status of a message only moves to a higher rank, so the sum of ranks grows with each change."""
+    """What a stream has sent. The status of a message only moves to a higher rank, so the sum of ranks grows with each change.
+
+    The lowest rank is 0, and counts as 1 here: a message that is added changes the sum, too.
+    """
 
     version: int
     told: int
 
 
 _MARKS = text("""
-    SELECT id, version, (SELECT coalesce(sum(rank), 0) FROM told WHERE told.labour_id = labour.id) AS told
+    SELECT id, version, (SELECT coalesce(sum(rank + 1), 0) FROM told WHERE told.labour_id = labour.id) AS told
     FROM labour WHERE id = ANY(:ids)
 """)
 
@@ -118,7 +121,7 @@ class Picture(NamedTuple):
 
     @property
     def mark(self) -> Mark:
-        return Mark(self.labour.version, sum(RANKS[one.status] for one in self.told))
+        return Mark(self.labour.version, sum(RANKS[one.status] + 1 for one in self.told))
 
 
 async def _look_at(connection: AsyncConnection, caller: str, labour_id: UUID) -> Picture:

@@ -32,7 +32,7 @@ async def react_to_batch(
     for received in in_order:
         labour_id = received.event.labour_id
         try:
-            reaction = react(received.id, received.event, rosters[labour_id])
+            reaction = react(received.id, received.event, rosters[labour_id], received.envelope.sequence)
         except Exception as error:
             errors[received.id] = error
             continue
