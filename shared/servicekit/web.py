@@ -138,7 +138,8 @@ async def serve(
         log_config=None,
     )
     server = _Server(config)
-    serving = asyncio.create_task(server.serve([listener, *(listener.dup() for _ in range(ACCEPTS - 1))]))
+    listeners = [listener, *(listener.dup() for _ in range(ACCEPTS - 1))]
+    serving = asyncio.create_task(server.serve(listeners))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
     app.state.stopping.set()
