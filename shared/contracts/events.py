@@ -236,3 +236,15 @@ class NotificationFailed(_Notification, frozen=True, kw_only=True):
 
     failed_at: datetime
     reason: str
+
+
+class NotificationSuperseded(_Notification, frozen=True, kw_only=True):
+    """The message was not sent, because a newer one to the same person about the same labour was sent instead.
+
+    If it turns out later that the provider had it, `notification.sent` follows. `reason` is a sentence for people.
+    """
+
+    type = "notification.superseded"
+
+    superseded_at: datetime
+    reason: str

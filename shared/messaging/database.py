@@ -40,6 +40,7 @@ from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from messaging.clock_offset import compare_on_connect
 from messaging.limits import (
     CONNECT_SECONDS,
     GRACE,
@@ -90,6 +91,7 @@ def create_engine(
     event.listen(engine.sync_engine, "connect", _note_connected)
     event.listen(engine.sync_engine, "checkout", partial(_check_age, engine.sync_engine))
     event.listen(engine.sync_engine, "handle_error", _discard_if_lost)
+    compare_on_connect(engine)
     return engine
 
 

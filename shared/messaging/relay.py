@@ -166,12 +166,12 @@ class Relay:
             await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _start_passes(self, under_way: set[asyncio.Task[Pass]]) -> None:
-        while len(under_way) < self._passes:
+        """Start passes for the lanes of one look: a second one, before a pass has ended, would only delay the passes."""
+        if not self._due:
             with step("looking for events to publish"):
-                lanes = await self._take_lanes()
-            if not lanes:
-                return
-            under_way.add(asyncio.create_task(self._pass(lanes)))
+                await self._look()
+        while self._due and len(under_way) < self._passes:
+            under_way.add(asyncio.create_task(self._pass(self._take_lanes())))
 
     async def _wait(self, under_way: Collection[asyncio.Task[Pass]], stop: asyncio.Event) -> None:
         """Wait until a pass has ended, or until there may be work for another one."""
@@ -184,20 +184,21 @@ class Relay:
 
     async def run_once(self) -> Pass:
         """Look which lanes have work, and make one pass over some of them."""
-        self._due.clear()
-        lanes = await self._take_lanes()
-        return await self._pass(lanes) if lanes else Pass()
+        await self._look()
+        return await self._pass(self._take_lanes()) if self._due else Pass()
 
-    async def _take_lanes(self) -> list[int]:
-        """Take lanes that have work for a pass, and look for more if all that were found are taken."""
-        if not self._due:
-            self._woken.clear()
-            async with driver_connection(self._engine) as connection:
-                due = await self._lanes.due(connection)
-                self._due = [lane for lane in due if lane not in self._taken]
-                if not self._due:
-                    await self._lanes.settle(connection)
-            random.shuffle(self._due)  # so that lanes whose topic fails do not starve the others
+    async def _look(self) -> None:
+        """Find the lanes that have work and that no pass has taken."""
+        self._woken.clear()
+        async with driver_connection(self._engine) as connection:
+            due = await self._lanes.due(connection)
+            self._due = [lane for lane in due if lane not in self._taken]
+            if not self._due:
+                await self._lanes.settle(connection)
+        random.shuffle(self._due)  # so that lanes whose topic fails do not starve the others
+
+    def _take_lanes(self) -> list[int]:
+        """Take some of the lanes of the last look for a pass."""
         lanes, self._due = self._due[: self._lanes_at_once], self._due[self._lanes_at_once :]
         self._taken.update(lanes)
         return lanes

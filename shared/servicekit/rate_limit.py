@@ -75,20 +75,20 @@ class RateLimit:
 
     async def run(self) -> None:
         """Share counts until cancelled. While the database is unavailable, the process goes on counting alone."""
-        outage = Outage("shared rate limits", base=SHARE_INTERVAL)
+        outage, pause = Outage("shared rate limits", base=SHARE_INTERVAL), SHARE_INTERVAL
         while True:
             await self._counted.wait()
+            await asyncio.sleep(pause)  # first, so that the request that was counted need not compete with it
             self._counted.clear()
-            pause = SHARE_INTERVAL
             try:
                 await self.share()
                 outage.over()
+                pause = SHARE_INTERVAL
             except Exception as error:
                 if not is_transient(error):
                     raise
                 pause = outage.failed(describe(error))
                 self._counted.set()
-            await asyncio.sleep(pause)
 
     async def share(self) -> None:
         now = time.monotonic()

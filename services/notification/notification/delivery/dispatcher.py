@@ -1,6 +1,6 @@
 """Sends each pending SMS once.
 
-1. Take rows: set SENDING, attempt + 1 and a lease, and commit.
+1. Take rows: set SENDING, attempt + 1 and a lease, and commit. A message whose newer one was taken is superseded instead.
 2. Check the clock: a process that was paused too long after step 1 must not call, because its lease may have expired.
 3. Call the provider, with no transaction open and no row locked.
 4. Record the outcome and its event in one transaction, only if the row still belongs to this attempt. `recorder.py` does so
@@ -86,7 +86,7 @@ class Dispatcher:
         self._units_of_work, self._provider, self._callback_url = units_of_work, provider, callback_url
         self._lease_seconds, self._call_within = lease_seconds, call_within
         self._in_flight, self._poll_interval, self._stop_limit = in_flight, poll_interval, stop_limit
-        self._recorder = Recorder(units_of_work)
+        self._recorder = Recorder(units_of_work, self.wake)
         self._rate = SendRate(per_second)
         self._database = Outage("database")
         self._woken = asyncio.Event()
@@ -102,16 +102,17 @@ class Dispatcher:
         while not stop.is_set():
             self._woken.clear()
             calls = {call: lease for call, lease in calls.items() if not call.done()}
+            free = self._in_flight - len(calls)
             try:
                 with step("taking messages to send"):
-                    leases = await self.take(self._in_flight - len(calls))
+                    leases = await self.take(free)
             except Exception as error:
                 if not is_transient(error):
                     raise
                 await wait(stop, self._database.failed(describe(error)))
                 continue
             calls |= {asyncio.create_task(self.send(lease)): lease for lease in leases}
-            if not leases:
+            if len(leases) < free or not free:  # nothing else is due, or nothing may be taken now
                 full = calls if len(calls) >= self._in_flight else ()
                 await wait_for_any(self._woken, stop, tasks=full, seconds=self._poll_interval)
         if calls:
@@ -144,11 +145,14 @@ class Dispatcher:
         if limit <= 0:
             return []
         async with self._units_of_work() as uow:
-            leases = await ledger.take(
-                uow.connection, limit=limit, lease_seconds=self._lease_seconds, call_within=self._call_within
+            leases, superseded = await ledger.take(
+                uow, limit=limit, lease_seconds=self._lease_seconds, call_within=self._call_within
             )
         self._database.over()
         self._rate.spend(len(leases))
+        if superseded:
+            log.info("messages superseded", count=superseded)
+            self.wake()  # they took the places of others that may be due
         return leases
 
     async def send(self, lease: Lease) -> None:
