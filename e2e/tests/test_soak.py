@@ -52,6 +52,16 @@ def test_nothing_is_said_about_a_series_with_too_few_samples() -> None:
     assert judge(samples("latency", *range(ENOUGH))) == []
 
 
+def test_latency_is_not_compared_if_the_machine_was_busier() -> None:
+    def run(load: float) -> list[dict[str, float]]:
+        return [{"latency": 40.0, "load": 1.0}] * 50 + [{"latency": 400.0, "load": load}] * 50
+
+    quiet, busy = ({one.series: one for one in judge(run(load))}["latency"] for load in (1.2, 4.0))
+    assert quiet.grows
+    assert not busy.grows
+    assert not busy.comparable
+
+
 def test_the_chart_is_an_image_with_a_panel_for_every_measure_and_a_description() -> None:
     drawn = svg([0.0, 1.0], [dict.fromkeys(MEASURES, 1.0), dict.fromkeys(MEASURES, 2.0)])
 

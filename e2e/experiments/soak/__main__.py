@@ -97,8 +97,14 @@ def table(verdicts: Sequence[Verdict]) -> str:
                 if worst.last < 10
                 else f"{worst.first:,.0f} | {worst.last:,.0f}"
             )
-            lines.append(f"| {title} | {measure.unit} | {numbers} | {'**yes**' if worst.grows else 'no'} |")
+            lines.append(f"| {title} | {measure.unit} | {numbers} | {_answer(worst)} |")
     return "\n".join(lines)
+
+
+def _answer(verdict: Verdict) -> str:
+    if not verdict.comparable:
+        return "not compared: the machine was busier"
+    return "**yes**" if verdict.grows else "no"
 
 
 def summary(command: str, sampler: Sampler, injected: dict[str, int], verdicts: Sequence[Verdict]) -> str:

@@ -3,12 +3,15 @@
 The median of a third stands for it, so that neither a spike nor a fault decides. The first tenth of a run is left out: processes
 import modules, fill their pools and caches, and prepare statements.
 
+Latency is compared only if the machine was not much busier in the last third: other programs use it, too.
+
 A series grows if the last median is above the first by more than both tolerances. They are wider than what was seen to go up
 and down, and narrower than a leak: in ten minutes at 20 events a second, 15 MB are 1,200 bytes an event; in an hour, 200.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from statistics import median
 from typing import NamedTuple
 
@@ -46,8 +49,12 @@ MEASURES = {
     "rows": Measure("rows of outbox and claims per event", "", Tolerance(0.05, 0.02)),
     "waiting": Measure("events and texts that wait", "", Tolerance(0.50, 50.0)),  # what is under way at one moment
     "bus": Measure("file of the bus", "MB", Tolerance(0.10, 4.0)),  # its write-ahead log is kept up to 4 MB
-    "latency": Measure("from the tap to the SMS", "ms", Tolerance(0.50, 50.0)),  # other programs use the machine, too
+    "latency": Measure("from the tap to the SMS", "ms", Tolerance(0.50, 50.0)),
+    "load": Measure(
+        "load of the machine per core", "", Tolerance(inf, inf)
+    ),  # shown beside the latency, and never judged
 }
+BUSIER = 1.5  # times the load of the first third, above which latencies are not compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,7 @@ class Verdict:
     first: float
     last: float
     grows: bool
+    comparable: bool = True
 
     @property
     def measure(self) -> Measure:
@@ -74,4 +82,6 @@ def judge(samples: Samples) -> list[Verdict]:
         first, last = median(values[:third]), median(values[-third:])
         share, amount = MEASURES[series.partition("/")[0]].tolerance
         verdicts.append(Verdict(series, first, last, last - first > max(first * share, amount)))
+    if any(one.series == "load" and one.last > one.first * BUSIER for one in verdicts):
+        return [replace(one, grows=False, comparable=False) if one.series == "latency" else one for one in verdicts]
     return verdicts

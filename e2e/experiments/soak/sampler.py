@@ -59,7 +59,7 @@ class Sampler:
                 await asyncio.sleep(began + self.interval - time.monotonic())
 
     def _processes(self) -> dict[str, float]:
-        found = dict[str, float]()
+        found = {"load": psutil.getloadavg()[0] / (psutil.cpu_count() or 1)}
         for name, pid in self.chaos.world.pids.items():
             try:
                 process = psutil.Process(pid)
