@@ -8,6 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
@@ -43,7 +44,7 @@ _TOLD_DIFFERENCES = """
     WHERE told.status IS DISTINCT FROM ledger.status
 """
 
-# A status event is created after its message, so older rows of the outbox need not be read.
+# The id of a status event begins with the time of its message, so older rows of the outbox need not be read.
 _STATUS_EVENTS = """
     SELECT payload::jsonb ->> 'notification_id' AS id, topic FROM outbox
     WHERE event_id > $1 AND ordering_key = ANY($2::text[]) AND topic LIKE 'notification.%'
@@ -138,7 +139,10 @@ async def _compare_told(run: AuditRun) -> None:
         differing = await ledger.fetch(_TOLD_DIFFERENCES, *told_so_far, low, high)
         overdue = [row for row in differing if row["is_behind"] and row["since"] < run.overdue_before]
         labours = list({str(row["labour_id"]) for row in overdue})
-        on_its_way = {tuple(row) for row in await ledger.fetch(_STATUS_EVENTS, low, labours)} if overdue else set()
+        same_time = UUID(int=low.int >> 80 << 80)  # the time of an id, without its other bits
+        on_its_way = (
+            {tuple(row) for row in await ledger.fetch(_STATUS_EVENTS, same_time, labours)} if overdue else set()
+        )
         for row in overdue:
             if (str(row["id"]), f"notification.{row['status']}") not in on_its_way:
                 what = f"Message {row['id']} is {row['status']}, and no event tells the Labour service."
