@@ -41,6 +41,7 @@ SHARED_SYSTEMS = {
         "test_trace",
         "test_sms_ledger",
         "test_openapi",
+        "test_recovery",
     ),
     "the `installation` fixture": ("test_new_user", "test_console", "test_tutorial"),
 }

@@ -128,7 +128,8 @@ def test_a_parked_event_is_listed_and_retried_with_one_command_and_delays_no_oth
     world.complete(healthy)
     world.sql(
         "labour",
-        "UPDATE outbox SET topic = 'no.such.topic', attempts = 9 WHERE ordering_key = $1 AND topic = 'labour.completed'",
+        """UPDATE outbox SET attributes = attributes || jsonb_build_object('spoilt', repeat('x', 1025)), attempts = 9
+        WHERE ordering_key = $1 AND topic = 'labour.completed'""",
         str(poisoned.id),
     )
     world.start("labour-relay")
@@ -137,7 +138,7 @@ def test_a_parked_event_is_listed_and_retried_with_one_command_and_delays_no_oth
     [parked] = until(lambda: world.fern("outbox", "ls", "--parked")["items"], what="it is parked")
     assert world.texts(poisoned) == {"Grace": []}
 
-    world.sql("labour", "UPDATE outbox SET topic = 'labour.completed' WHERE topic = 'no.such.topic'")
+    world.sql("labour", "UPDATE outbox SET attributes = attributes - 'spoilt' WHERE attributes ? 'spoilt'")
     world.fern("outbox", "retry", parked["event_id"])
     world.until_everyone_is_told(poisoned, COMPLETE)
 

@@ -66,22 +66,23 @@ def take_from_the_bus(
 
 def test_parked_rows_are_retried_and_discarded_by_the_group_under_load(world: World, load: BackgroundLoad) -> None:
     wanted, unwanted = [world.plan("Alan") for _ in range(3)], [world.plan("Alan") for _ in range(2)]
-    spoil = "UPDATE outbox SET topic = $1, attempts = 9 WHERE ordering_key = ANY($2) AND topic = 'labour.completed'"
+    spoil = """UPDATE outbox SET attributes = attributes || jsonb_build_object($1::text, repeat('x', 1025)), attempts = 9
+        WHERE ordering_key = ANY($2) AND topic = 'labour.completed'"""
 
     def spoil_all() -> None:
-        for topic, labours in (("no.such.topic", wanted), ("no.other.topic", unwanted)):
-            world.sql("labour", spoil, topic, [str(labour.id) for labour in labours])
+        for attribute, labours in (("spoilt", wanted), ("rotten", unwanted)):
+            world.sql("labour", spoil, attribute, [str(labour.id) for labour in labours])
 
     complete_without(world, "labour-relay", [*wanted, *unwanted], spoil_all)
     until(lambda: len(parked_groups(world)) == 2, what="both groups are parked")
 
-    groups = {group["type"]: group for group in parked_groups(world)}
-    world.sql("labour", "UPDATE outbox SET topic = 'labour.completed' WHERE topic = 'no.such.topic'")
-    retried = world.fern("outbox", "retry", "--type", "labour.completed")
-    discarded = world.fern("outbox", "discard", "--reason", "not_found", "--service", "labour", "--yes")
+    [first, second] = parked_groups(world)
+    world.sql("labour", "UPDATE outbox SET attributes = attributes - 'spoilt' WHERE attributes ? 'spoilt'")
+    retried = world.fern("outbox", "retry", "--reason", "spoilt")
+    discarded = world.fern("outbox", "discard", "--reason", "rotten", "--service", "labour", "--yes")
 
-    assert (groups["no.such.topic"]["count"], groups["no.other.topic"]["labours"]) == (3, 2)
-    assert "NOT_FOUND" in groups["no.such.topic"]["reason"]
+    assert [(group["count"], group["labours"]) for group in (first, second)] == [(3, 3), (2, 2)]
+    assert "INVALID_ARGUMENT" in first["reason"]
     assert ("3 parked rows will be tried again" in retried, "2 parked rows are discarded" in discarded) == (True, True)
     for labour in wanted:
         world.until_everyone_is_told(labour, COMPLETE)

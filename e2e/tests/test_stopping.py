@@ -142,7 +142,7 @@ def test_a_process_that_still_waits_for_its_database_stops_when_asked(world: Wor
         [sys.executable, "-m", "labour", "relay"], env=nowhere, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout
-    assert "waiting for a dependency" in process.stdout.readline()
+    assert "dependency unavailable" in process.stdout.readline()
 
     process.send_signal(signal.SIGTERM)
 

@@ -43,5 +43,5 @@ class HttpLimits:
 
     @property
     def pool_size(self) -> int:
-        """Database connections with which no admitted request ever waits for one."""
-        return self.concurrency + OPERATOR_SLOTS + BACKGROUND_CONNECTIONS
+        """Database connections with which no admitted request ever waits for one. Operators have `OPERATOR_SLOTS` of their own."""
+        return self.concurrency + BACKGROUND_CONNECTIONS

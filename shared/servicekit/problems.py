@@ -3,6 +3,7 @@
 A service maps its own errors to problems in one table. An error that is in no table is a 500 that reveals nothing internal.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -16,14 +17,17 @@ from litestar.types import Send
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from structlog import get_logger
 
-from messaging.database import is_transient
+from messaging.database import describe, is_transient, refuses_changes
 from messaging.errors import RetentionTooShort
+from messaging.progress import Outage
 from servicekit import text
 
 log = get_logger()
 
 PROBLEMS = "urn:fernlabour:problem:"
 _NAMES = {401: "not-authorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
+
+QUIET_SECONDS = 10.0
 
 PROBLEM_STATUSES = (400, 401, 403, 404, 408, 409, 412, 413, 422, 429, 503)
 
@@ -106,10 +110,27 @@ def _from_anything(error: Exception) -> ProblemDetailsException:
 
 
 def _unavailable(error: BaseException) -> ProblemDetailsException:
-    log.warning("database unavailable", error=type(error).__name__)
+    _outage.report(describe(error))
+    again = "Try again, with the same Idempotency-Key if you sent one."
+    if refuses_changes(error):
+        return Problem(503, "unavailable", f"The database cannot store changes just now. {again}", {"Retry-After": "5"})
     # The connection may have broken between the commit and its answer, so the change may or may not be committed.
-    detail = "The database is not answering just now. Try again, with the same Idempotency-Key if you sent one."
-    return Problem(503, "unavailable", detail, {"Retry-After": "1"})
+    return Problem(503, "unavailable", f"The database is not answering just now. {again}", {"Retry-After": "1"})
+
+
+class _RequestOutage(Outage):
+    """An outage as requests see it: two log lines and not one for each request. Ends when no request has failed for a while."""
+
+    _end: asyncio.TimerHandle | None = None
+
+    def report(self, why: str) -> None:
+        self.failed(why)
+        if self._end:
+            self._end.cancel()
+        self._end = asyncio.get_running_loop().call_later(QUIET_SECONDS, self.over)
+
+
+_outage = _RequestOutage("database, for requests")
 
 
 def _from_bug(error: Exception) -> ProblemDetailsException:

@@ -18,7 +18,7 @@ class Process:
     stage: Stage  # starts once the stage before is healthy, and stops before it
     command: tuple[str, ...]
     health_url: str | None = None
-    heartbeat: Path | None = None  # a file that a process without a port touches
+    heartbeat: Path | None = None  # a file to which a process without a port writes its state
     stop_signal: str = "TERM"
     user: str | None = None
 

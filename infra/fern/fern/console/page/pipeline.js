@@ -118,6 +118,7 @@ export function drawPipeline(parts) {
 function healthOf(process) {
   if (!process) return ["bad", "not running"];
   if (process.health === "healthy") return ["ok", "healthy"];
+  if (process.health.startsWith("waiting: ")) return ["wait", process.health];
   if (["running", "starting"].includes(process.state) && !process.health.startsWith("no heartbeat for")) return ["wait", "starting"];
   return ["bad", process.health === process.state ? "down" : process.health];
 }
