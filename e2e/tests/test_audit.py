@@ -54,6 +54,12 @@ notification: UPDATE outbox SET published_at = published_at + interval '1 s' WHE
 labour: DELETE FROM outbox WHERE event_id = '{6}' → unexplained claimed 6
 notification: DELETE FROM processed_event WHERE event_id = '{6}'
     → lost claimed 6: fern replay --labour {1} --type labour.begun → unexplained effects 6
+labour: DELETE FROM processed_event WHERE event_id = '{6}'
+    → lost claimed 6: fern replay --labour {1} --type labour.begun → unexplained effects 6
+labour: DELETE FROM statistics_posting WHERE event_id = '{6}'
+    → lost effects 6 → unexplained effects 1: fern statistics rebuild
+labour: UPDATE statistics_balance SET amount = amount + 1 WHERE labour_id = '{1}' AND what = 'contractions'
+    → unexplained effects 1: fern statistics rebuild
 labour: DELETE FROM processed_event WHERE event_id = '{9}' → lost claimed 9: fern replay --labour {1} --type notification.sent
 notification: UPDATE processed_event SET status = 'PROCESSING' WHERE event_id = '{5}' → lost claimed 5
 notification: DELETE FROM notification WHERE id = '{7}' → lost effects 6 → unexplained effects 1 → unexplained texts
@@ -106,7 +112,8 @@ async def test_consistent_data_adds_up(system: AuditedSystem) -> None:
 
     assert account.findings == []
     assert account.clean
-    assert account.committed == account.published == account.claimed == account.effects == 35
+    assert account.committed == account.published == 35
+    assert account.claimed == account.effects == 40, "two consumers take labour.begun"
     assert account.texts == 10
     assert account.waiting == 0
 

@@ -8,9 +8,13 @@ import msgspec
 import pytest
 
 import labour.application.told
+import labour.consumer
+import labour.domain.statistics
+import notification.consumer
 import notification.domain.reactions
 from contracts.events import Event
 from contracts.registry import EVENTS, json_schema
+from fern.settings import CONSUMERS
 from notification.domain.reactions import react
 from notification.domain.roster import Member, Roster
 
@@ -20,8 +24,8 @@ LABOUR = uuid4()
 ANY_VALUE = {"uuid": str(LABOUR), "string": "+12025550123", "integer": 1, "boolean": True}
 
 
-def consumed_by(service: str) -> set[str]:
-    return {topic for topic, consumers in TOPICS.items() if service in consumers}
+def consumed_by(consumer: str) -> set[str]:
+    return {topic for topic, consumers in TOPICS.items() if consumer in consumers}
 
 
 def example(event: type[Event]) -> Event:
@@ -36,9 +40,11 @@ def test_every_event_has_a_topic_and_every_topic_an_event() -> None:
     assert TOPICS.keys() == {event_type for event_type, _ in EVENTS}
 
 
-def test_a_service_subscribes_to_exactly_the_events_that_it_handles() -> None:
-    assert consumed_by("notification") == set(notification.domain.reactions.TOPICS)
-    assert consumed_by("labour") == set(labour.application.told.TOPICS)
+def test_a_consumer_subscribes_to_exactly_the_events_that_it_handles() -> None:
+    assert consumed_by(notification.consumer.NAME) == set(notification.domain.reactions.TOPICS)
+    assert consumed_by(labour.consumer.NAME) == set(labour.application.told.TOPICS)
+    assert consumed_by(labour.consumer.STATISTICS) == set(labour.domain.statistics.TOPICS)
+    assert {consumer for consumers in TOPICS.values() for consumer in consumers} == CONSUMERS.keys()
 
 
 @pytest.mark.parametrize("topic", notification.domain.reactions.TOPICS)

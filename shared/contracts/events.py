@@ -175,7 +175,9 @@ class ContractionEnded(Event, frozen=True, kw_only=True):
 
 
 class ContractionCorrected(Event, frozen=True, kw_only=True):
-    """The values after the correction. A running contraction has no end and no intensity."""
+    """The values after the correction. A running contraction has no end and no intensity. Of two corrections of a contraction,
+    the one with the higher `labour_version` is the later one.
+    """
 
     type = "contraction.corrected"
 
@@ -183,6 +185,7 @@ class ContractionCorrected(Event, frozen=True, kw_only=True):
     started_at: datetime
     ended_at: datetime | None
     intensity: Annotated[int, Meta(ge=0, le=10)] | None
+    labour_version: Annotated[int, Meta(ge=1)] | None = None
 
 
 class ContractionDeleted(Event, frozen=True, kw_only=True):
