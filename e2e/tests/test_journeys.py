@@ -3,6 +3,7 @@
 import pytest
 
 from conftest import BUSES
+from e2e.experiments.chaos.statistics import check_statistics
 from e2e.support.waiting import until
 from e2e.support.world import BEGUN, COMPLETE, PlannedLabour, World
 
@@ -75,8 +76,10 @@ def test_the_statistics_of_a_labour_are_shown_once_its_events_are_counted_and_ca
 
     world.sql("labour", "UPDATE statistics_balance SET amount = amount + 1 WHERE labour_id = $1", labour.id)
     assert f"{labour.id}  contractions  3" in world.fern("statistics", "verify", code=27)
+    assert [finding.event_id for finding in check_statistics(world)] == [str(labour.id)], "as chaos checks it"
     assert "are rebuilt" in world.fern("statistics", "rebuild")
     assert "every balance is the sum" in world.fern("statistics", "verify")
+    assert list(check_statistics(world)) == []
     assert shown() == (2, 30, 60, ["early"])
 
 
