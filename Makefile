@@ -51,7 +51,7 @@ audit: $(RUN) ## account for every event of the running system
 chaos: $(RUN) ## break everything under load for two minutes, then account for every message; ARGS="--seconds 600 --seed 7"
 	@$(BIN)/fern chaos $(ARGS)
 
-museum: $(RUN) ## put historical mistakes back in, and see each of them caught
+museum: $(RUN) ## put common mistakes back in, and see each of them caught
 	@$(BIN)/fern museum $(ARGS)
 
 quest: $(RUN) ## the designs from naive to ours against the same faults; writes the chart into docs/

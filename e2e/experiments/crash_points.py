@@ -229,6 +229,10 @@ knows to be sent, and the events that its statistics have counted (1). They are 
 process dies after a commit or a publish and before it could acknowledge or record it, the step is repeated; then the last two
 columns name the service that published twice, and the consumers whose claims absorbed the repetition.
 
+`e2e/tests/test_freezes.py` freezes each process at each of these points (SIGSTOP), in a system with two replicas of each process,
+until every lease is over and the replicas have told everyone. Then it resumes them (SIGCONT). Nothing is lost or doubled, and no
+older text follows a newer one.
+
 Written by `.venv/bin/python -m e2e.experiments.crash_points`. `e2e/tests/test_crashes.py` compares it with what it observes: a
 fault point without a row, and a row without its fault point, fail the build.
 

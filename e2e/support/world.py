@@ -117,7 +117,7 @@ class World:
             environment["HEARTBEAT_FILE"] = str(spec.heartbeat)
         if name == "labour-api-2":
             environment["LABOUR_API_PORT"] = str(self.settings.port_base + len(PORTS))
-        environment["FERN_CRASH_AT"] = f"@{self._crash_file(name)}"
+        environment["FERN_CRASH_AT"] = f"@{self.crash_file(name)}"
         with self.settings.log(name).open("ab") as log:
             self._started[name] = subprocess.Popen(
                 spec.command, cwd=PROJECT_ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -154,12 +154,13 @@ class World:
 
     def crash(self, name: str, point: str, cause: Callable[[], None]) -> None:
         """Kill the process when it next reaches the fault point, and leave it dead. `cause` must make it get there."""
-        self._crash_file(name).write_text(point)
+        self.crash_file(name).write_text(point)
         cause()
         until(lambda: self.is_dead(name), what=f"{name} has crashed at {point}")
-        self._crash_file(name).unlink()
+        self.crash_file(name).unlink()
 
-    def _crash_file(self, name: str) -> Path:
+    def crash_file(self, name: str) -> Path:
+        """What it says arms the process (`messaging.faults`)."""
         return self.settings.home / f"{name}.crash-at"
 
     def freeze(self, name: str) -> None:

@@ -7,6 +7,7 @@ import socket
 import tracemalloc
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from fern.audit import auditor, reconciliation
 from fern.commands.audit import audit as audit_command
 from fern.dead_letters import DeadLetter
 from messaging.bus import Message
+from messaging.retention import first_id
 
 N = 3  # the labour whose rows are changed
 
@@ -76,6 +78,8 @@ notification: UPDATE notification SET state = 'SENT' WHERE id = '{7}' → unexpl
 notification: UPDATE notification SET sid = 'SM{7}' WHERE id = '{7}' → lost texts 6 → duplicated texts 6
 notification: UPDATE notification SET state = 'FAILED', sid = NULL, failure_code = 21610 WHERE id = '{7}'
     → unexplained effects 6 → unexplained texts 6
+notification: UPDATE notification SET state = 'SUPERSEDED', sid = NULL WHERE id = '{7}'
+    → unexplained effects 6 → lost texts 6 → unexplained texts 6
 notification: UPDATE notification SET state = 'IN_DOUBT', sid = NULL WHERE id = '{7}'
     → unexplained effects 6 → stuck texts 6: fern sms ls --state IN_DOUBT
 """
@@ -116,6 +120,20 @@ async def test_consistent_data_adds_up(system: AuditedSystem) -> None:
     assert account.claimed == account.effects == 40, "two consumers take labour.begun"
     assert account.texts == 10
     assert account.waiting == 0
+
+
+async def test_an_event_from_a_clock_that_is_ahead_is_compared_too(system: AuditedSystem) -> None:
+    future = first_id(datetime.now(UTC) + timedelta(days=120))
+    for connection, table in ((system.labour, "outbox"), (system.notification, "notification")):
+        await connection.execute(f"UPDATE {table} SET event_id = $1 WHERE event_id = $2", future, id_of(BEGUN, N))
+    await system.notification.execute("DELETE FROM processed_event WHERE event_id = $1", id_of(BEGUN, N))
+
+    account = await system.audit()
+
+    assert account.committed == 35
+    assert [(finding.kind, finding.event_id) for finding in account.findings if finding.stage == "claimed"] == [
+        ("lost", str(future))
+    ]
 
 
 async def test_a_second_text_for_the_same_message_is_a_duplicate_and_a_foreign_one_is_unexplained(

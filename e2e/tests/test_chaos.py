@@ -4,9 +4,11 @@ import json
 import subprocess
 from itertools import groupby, pairwise
 from operator import attrgetter
+from typing import Any
 
 import pytest
 
+from e2e.experiments.chaos import accounting
 from e2e.experiments.chaos.schedule import BUS_FAULTS, LEASE, QUARANTINE, SMS_FAULTS, schedule
 from e2e.support.installation import FERN
 from notification.domain.reactions import TOPICS
@@ -26,12 +28,30 @@ def test_under_all_faults_nothing_is_lost_duplicated_out_of_order_or_unexplained
     account = report["account"]
     assert account["committed"] == account["published"] > 0
     assert account["claimed"] == account["effects"] > 0
-    assert account["texts due"] == account["texts on phones"] + account["refused by the provider"] > 0
+    not_sent = account["refused by the provider"] + account["superseded by a newer text"]
+    assert account["texts due"] == account["texts on phones"] + not_sent > 0
     assert account["people"] == account["people with exactly their texts"]
     # Faults of every kind were injected; how many of them took effect depends on how busy the machine is.
     assert len(report["injected"]) == len({action["kind"] for action in report["schedule"]}) == 7
     assert any(report["injected"].values())
     assert report["clients"]["replayed answers"] > 0
+
+
+def test_the_account_explains_a_superseded_text_by_a_newer_one_and_finds_texts_out_of_order() -> None:
+    def row(sequence: int, state: str, **others: Any) -> dict[str, Any]:
+        message = {"phone": "+1", "body": f"text {sequence} #ABCDEFGH", "event_id": sequence, "sequence": sequence}
+        return {**message, "labour_id": 1, "person_id": 1, "state": state, "was_in_doubt": False, **others}
+
+    begun, completed = row(1, "SENT"), row(2, "SENT")
+    on_the_phone = [{"to": "+1", "body": one["body"]} for one in (completed, begun)]
+
+    assert accounting._superseded([row(1, "SUPERSEDED"), completed]) == [row(1, "SUPERSEDED")]
+    assert accounting._superseded([row(1, "SUPERSEDED"), row(2, "SENT", person_id=2)]) == []
+    [finding] = accounting._check_order_of_texts([begun, completed], on_the_phone)
+    assert (finding.kind, finding.event_id) == ("out-of-order", "1")
+    assert list(accounting._check_order_of_texts([begun, completed], on_the_phone[::-1])) == []
+    in_doubt = row(1, "SENT", was_in_doubt=True)  # the provider may have created it late
+    assert list(accounting._check_order_of_texts([in_doubt, completed], on_the_phone)) == []
 
 
 def test_the_same_seed_and_length_give_the_same_schedule_and_another_seed_another() -> None:

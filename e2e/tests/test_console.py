@@ -36,6 +36,8 @@ def test_everyone_is_told_once_and_every_stage_shows_it(screen: Screen) -> None:
     screen.press("Start a contraction", "A contraction starts.")
     screen.press("End the contraction", "The contraction is over.")
     screen.press("Announce", "Announced. 2 on the list")
+    for name in ("Barbara", "Radia"):  # a text that had not gone out would be superseded by the birth
+        expect(screen.phone(name).locator(".body")).to_contain_text(["Nearly there!", "Ada is in labour."])
     screen.press("Complete twice, same key", "Second tap, same key: the same answer, replayed. No one is told twice.")
     expect(screen.said.nth(1)).to_contain_text("First tap: the baby is here!")
 

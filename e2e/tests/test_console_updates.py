@@ -72,7 +72,7 @@ def test_an_event_that_two_consumers_take_is_wanted_twice_and_held_twice() -> No
 def counts(number: int, unsettled: int = 0) -> tuple[dict[str, Any], dict[str, Any], int]:
     """The data of both services after so many events in each direction, and the number of texts."""
     outbox = {"recorded": number, "published": number, "waiting": 0, "parked": 0, "discarded": 0}
-    states = dict.fromkeys(("SENDING", "IN_DOUBT", "DELIVERED", "UNDELIVERED", "FAILED"), 0)
+    states = dict.fromkeys(("SENDING", "IN_DOUBT", "DELIVERED", "UNDELIVERED", "FAILED", "SUPERSEDED"), 0)
     claims = {"completed": number, "discarded": 0, "repeats": number // 3}
     common = {"outbox": {**outbox, "oldest_waiting_seconds": None}, "claims": claims, "held": {}, "events": []}
     ledger = {"states": {**states, "SENT": number, "PENDING": unsettled}, "oldest_unsettled_seconds": unsettled / 2}

@@ -19,11 +19,36 @@ def test_everyone_is_told_when_it_begins_and_when_the_baby_is_here(any_world: Wo
     labour = any_world.plan("Grace", "Alan")
 
     any_world.begin(labour)
+    any_world.until_everyone_is_told(labour, BEGUN)
     any_world.request(labour, "POST", "/updates", {"kind": "announcement", "text": "Nearly there!"})
+    any_world.until_everyone_is_told(labour, BEGUN, "Ada: Nearly there!")
     any_world.complete(labour)
 
     any_world.until_everyone_is_told(labour, BEGUN, "Ada: Nearly there!", COMPLETE)
     any_world.until_nothing_is_lost_or_doubled(labour)
+
+
+def test_a_text_in_doubt_that_was_not_sent_is_superseded_by_the_birth(world: World) -> None:
+    """On a slow machine the quarantine may be over before the birth: then the text about the beginning was sent before it."""
+
+    def superseded() -> PlannedLabour | None:
+        labour = world.plan("Grace")
+        world.sms_sandbox.put("/faults/request-lost", json={"rate": 1, "times": 1}).raise_for_status()
+        world.begin(labour)
+        until(
+            lambda: _states(world, labour).get("labour.begun") not in (None, "PENDING", "SENDING"), what="it is called"
+        )
+        world.complete(labour)
+        until(lambda: _states(world, labour).get("labour.completed") in ("SENT", "DELIVERED"), what="the birth is told")
+        until(lambda: _states(world, labour)["labour.begun"] != "IN_DOUBT", what="the doubt is resolved")
+        return labour if _states(world, labour)["labour.begun"] == "SUPERSEDED" else None
+
+    labour = until(superseded, what="the birth came before the end of the quarantine")
+
+    assert labour is not None
+    assert world.texts(labour) == {"Grace": [COMPLETE]}
+    until(lambda: ("Grace", "labour.begun", "superseded") in _told(world, labour), what="the mother sees it")
+    world.until_nothing_is_lost_or_doubled(labour)
 
 
 def test_a_subscriber_who_was_removed_is_not_told(world: World) -> None:
@@ -160,6 +185,11 @@ def test_an_unwanted_event_is_discarded_with_one_command_and_later_ones_are_publ
     world.start("labour-relay")
 
     world.until_everyone_is_told(labour, COMPLETE)
+
+
+def _states(world: World, labour: PlannedLabour) -> dict[str, str]:
+    rows = world.sql("notification", "SELECT event_type, state FROM notification WHERE labour_id = $1", labour.id)
+    return {row["event_type"]: row["state"] for row in rows}
 
 
 def _told(world: World, labour: PlannedLabour) -> list[tuple[str, str, str]]:

@@ -16,10 +16,12 @@ from click.testing import CliRunner
 
 from e2e.experiments.quest import sms
 from e2e.experiments.quest.__main__ import CHART, LABOURS, PAGE, SEED, quest
+from e2e.experiments.quest.chart import in_words, svg
 from e2e.experiments.quest.designs import DESIGNS, DualWrite, Ours, RecordBeforeSend
 from e2e.experiments.quest.environment import LabourOutcome
 from e2e.experiments.quest.faults import FAULTS, draw
-from e2e.experiments.quest.report import RIGHT, STYLES, QuestReport, in_words, schedule, section, svg
+from e2e.experiments.quest.report import RIGHT, STYLES, QuestReport, schedule, section
+from e2e.experiments.quest.risks import Risks, measure_window
 from e2e.experiments.quest.runner import run_designs
 from fern.runtime.postgres import TemporaryServer
 from fern.settings import PROJECT_ROOT
@@ -113,7 +115,7 @@ def test_the_chart_shows_the_numbers_of_the_page_in_shapes_and_in_words() -> Non
 
     chart = CHART.read_text()
 
-    assert chart == svg(counts), "run `fern quest`: it writes the chart"
+    assert chart == svg(counts, STYLES, RIGHT), "run `fern quest`: it writes the chart"
     assert [sum(numbers.values()) for numbers in counts.values()] == [LABOURS] * len(DESIGNS)
     description = ET.fromstring(chart).findtext("{*}desc") or ""
     for name, numbers in counts.items():
@@ -199,3 +201,19 @@ def test_the_table_in_the_guarantees_follows_from_whom_the_faults_hit() -> None:
             f"{lost} · 0 · {10 - lost}",
             f"0 · {doubled_by_ours} · {10 - doubled_by_ours}",
         ]
+
+
+# What designs lose or repeat in a month
+
+
+def test_the_risks_of_a_month_follow_from_uptime_and_window() -> None:
+    risks = Risks(window=0.02, uptime=99.95, events_a_minute=10, interruptions=3)
+
+    assert round(risks.minutes_down) == 22
+    assert round(risks.lost) == 219
+    assert risks.repeated == pytest.approx(3 * 10 / 60 * 0.02)
+
+
+@pytest.mark.usefixtures("bus_host")
+async def test_the_window_between_publish_and_mark_is_measured_with_our_relay(labour_url: str) -> None:
+    assert await measure_window(labour_url, 3) > 0

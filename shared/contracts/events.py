@@ -175,9 +175,7 @@ class ContractionEnded(Event, frozen=True, kw_only=True):
 
 
 class ContractionCorrected(Event, frozen=True, kw_only=True):
-    """The values after the correction. A running contraction has no end and no intensity. Of two corrections of a contraction,
-    the one with the higher `labour_version` is the later one.
-    """
+    """The values after the correction. A running contraction has no end and no intensity."""
 
     type = "contraction.corrected"
 
@@ -185,7 +183,6 @@ class ContractionCorrected(Event, frozen=True, kw_only=True):
     started_at: datetime
     ended_at: datetime | None
     intensity: Annotated[int, Meta(ge=0, le=10)] | None
-    labour_version: Annotated[int, Meta(ge=1)] | None = None
 
 
 class ContractionDeleted(Event, frozen=True, kw_only=True):
@@ -238,4 +235,16 @@ class NotificationFailed(_Notification, frozen=True, kw_only=True):
     type = "notification.failed"
 
     failed_at: datetime
+    reason: str
+
+
+class NotificationSuperseded(_Notification, frozen=True, kw_only=True):
+    """The message was not sent, because a newer one to the same person about the same labour was sent instead.
+
+    If it turns out later that the provider had it, `notification.sent` follows. `reason` is a sentence for people.
+    """
+
+    type = "notification.superseded"
+
+    superseded_at: datetime
     reason: str

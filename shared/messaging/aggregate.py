@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from uuid_utils.compat import uuid7
+from messaging.clock import new_id
 
 
 class DomainEvent(Protocol):
@@ -21,19 +21,20 @@ class DomainEvent(Protocol):
 class Recorded:
     """An event with its identity. The id is generated here, once, and is the deduplication key from then on.
 
-    Events with the same `key` are published in the order they were recorded. `aggregate_version` is the version of the
-    aggregate after the change; it is None for events of rows that are not aggregates.
+    Events with the same `key` are published in the order they were recorded. `sequence` counts them from 1, without gaps. For
+    an aggregate it is the version after the change; for events of other rows it is None until `messaging.sequences` numbers them.
     """
 
     event: DomainEvent
     key: str
     occurred_at: datetime
-    aggregate_version: int | None = None
-    id: UUID = field(default_factory=uuid7)
+    sequence: int | None = None
+    id: UUID = field(default_factory=new_id)
 
 
 class Aggregate:
-    """Each recorded event increments `version`, so that the database can refuse the later of two concurrent writers.
+    """Each recorded event increments `version`, and nothing else does: it is the sequence of the event, and the database can
+    refuse the later of two concurrent writers.
 
     Recorded events are kept beside the mapped fields, because a loaded aggregate never passes through `__init__`.
     """

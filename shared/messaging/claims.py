@@ -9,19 +9,50 @@ Both belong to the caller's transaction. A rollback, a lost connection or a cras
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from typing import Protocol
 from uuid import UUID
 
 import asyncpg
+
+from messaging.envelope import Envelope
 
 
 class Claim(Enum):
     GRANTED = "granted"
     ALREADY_COMPLETED = "already completed"
     HELD_ELSEWHERE = "held elsewhere"
+    TOO_EARLY = "too early"  # only with `messaging.watermarks`: an earlier event of its labour is missing
+
+
+class Claimable(Protocol):
+    """An event as a consumer has received it. `copies` is the number of its deliveries in the batch."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def envelope(self) -> Envelope: ...
+    @property
+    def message_id(self) -> str: ...
+    @property
+    def copies(self) -> int: ...
+
+
+class ClaimStrategy(Protocol):
+    """How a consumer knows which events it has handled: `ProcessedEvents`, or `messaging.watermarks.Watermarks`."""
+
+    async def claim(
+        self, connection: asyncpg.Connection, consumer: str, events: Sequence[Claimable]
+    ) -> dict[UUID, Claim]:
+        """Return one outcome for each event. The claims end with the caller's transaction if it rolls back."""
+
+    async def release(self, connection: asyncpg.Connection, consumer: str, events: Sequence[Claimable]) -> None:
+        """Give up the claims of events that the reaction could not handle yet."""
+
+    async def complete(self, connection: asyncpg.Connection, consumer: str, events: Sequence[Claimable]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +103,9 @@ _SELECT_CLAIMS = """
 """
 
 
-def lock_key(consumer: str, event_id: UUID) -> int:
+def lock_key(consumer: str, claimed: UUID | str) -> int:
     """The same number in every process, which Python's own `hash()` is not."""
-    return int.from_bytes(hashlib.sha256(f"{consumer}:{event_id}".encode()).digest()[:8], signed=True)
+    return int.from_bytes(hashlib.sha256(f"{consumer}:{claimed}".encode()).digest()[:8], signed=True)
 
 
 async def claim(
@@ -111,6 +142,22 @@ async def release(connection: asyncpg.Connection, consumer: str, event_ids: Coll
 async def discard(connection: asyncpg.Connection, consumer: str, event_ids: Collection[UUID]) -> list[UUID]:
     """Mark events as discarded by an operator, so that later deliveries are acknowledged. Return the ones not completed."""
     return [row["event_id"] for row in await connection.fetch(_DISCARD, consumer, sorted(set(event_ids)))]
+
+
+class ProcessedEvents:
+    """The strategy of this module: a row for each event, for as long as retention keeps it."""
+
+    async def claim(
+        self, connection: asyncpg.Connection, consumer: str, events: Sequence[Claimable]
+    ) -> dict[UUID, Claim]:
+        deliveries = [event.id for event in events for _ in range(event.copies)]
+        return await claim(connection, consumer, deliveries, {event.id: event.message_id for event in events})
+
+    async def release(self, connection: asyncpg.Connection, consumer: str, events: Sequence[Claimable]) -> None:
+        await release(connection, consumer, [event.id for event in events])
+
+    async def complete(self, connection: asyncpg.Connection, consumer: str, events: Sequence[Claimable]) -> None:
+        await complete(connection, consumer, [event.id for event in events])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Turns deliveries into effects: decode, claim, react, complete, commit, acknowledge. Pull and push use the same path.
 
 A batch is one transaction: its claims and effects are committed together. If one event fails, the batch is rolled back and its
-events are handled one by one, so that a bad event affects only itself.
+halves are handled apart, and so on, so that a bad event affects only itself. The dead letters of a batch are published in bulk,
+while its other events are handled.
 
 | outcome                                              | answer to the bus                                      |
 |------------------------------------------------------|--------------------------------------------------------|
@@ -22,15 +23,14 @@ from uuid import UUID
 from msgspec import Struct
 from structlog import get_logger
 
-from messaging import claims
 from messaging.backoff import Backoff
-from messaging.bus import Message, Outgoing, Publisher
-from messaging.claims import Claim
+from messaging.bus import Message, Publisher
+from messaging.claims import Claim, ClaimStrategy, ProcessedEvents
 from messaging.database import is_transient
+from messaging.dead_letters import NAMED, Dead, DeadLetters
 from messaging.envelope import Envelope, open_envelope
-from messaging.errors import BusUnavailable, PublishRejected, Undecodable
+from messaging.errors import ReactionsFailed, Undecodable
 from messaging.faults import FaultPoint
-from messaging.masking import mask
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 
 log = get_logger()
@@ -39,6 +39,9 @@ AFTER_RECEIVE = FaultPoint("consumer.after_receive_before_claim", "messages are 
 AFTER_CLAIM = FaultPoint("consumer.after_claim_before_effect", "events are claimed, their effects are not written")
 AFTER_EFFECT = FaultPoint("consumer.after_effect_before_complete", "effects are written, the claims are not completed")
 AFTER_COMMIT = FaultPoint("consumer.after_commit_before_ack", "claims and effects are committed, the bus does not know")
+
+SMALL = 8  # a failed batch of this size or less is handled one by one
+REMEMBERED = 10_000  # events that have failed, so that they are not tried together with others again
 
 E = TypeVar("E")
 
@@ -59,7 +62,11 @@ class Received(Struct, Generic[E], frozen=True):
 
 
 class React(Protocol[E]):
-    """Writes the effects of events through the unit of work, and returns the ids of events that arrived too early."""
+    """Writes the effects of events through the unit of work, and returns the ids of events that arrived too early.
+
+    After an error the batch is rolled back and handled in parts. If the reaction knows which events have failed, it raises
+    `ReactionsFailed`, and the others are handled together at once.
+    """
 
     async def __call__(self, uow: UnitOfWork, events: Sequence[Received[E]], /) -> Collection[UUID]: ...
 
@@ -69,6 +76,8 @@ class Consumer(Generic[E]):
 
     max_attempts   deliveries after which a failing event is dead-lettered (10). The subscription's own limit (100) applies to
                    events that stay too early.
+    claims         how it knows which events it has handled: a row for each (`ProcessedEvents`), or the last sequence of each
+                   labour (`messaging.watermarks`)
     """
 
     def __init__(
@@ -80,15 +89,17 @@ class Consumer(Generic[E]):
         react: React[E],
         publisher: Publisher,
         max_attempts: int = 10,
+        claims: ClaimStrategy | None = None,
     ) -> None:
-        self.name = name
+        self.name, self._claims = name, claims or ProcessedEvents()
         self._units_of_work, self._decode, self._react = units_of_work, decode, react
-        self._publisher, self._max_attempts = publisher, max_attempts
+        self._dead_letters, self._max_attempts = DeadLetters(name, publisher), max_attempts
+        self._failed = dict[UUID, None]()  # the oldest first
 
     async def handle(self, messages: Sequence[Message]) -> list[Verdict]:
         """Handle a batch and return one verdict for each message, in order. All effects are committed when it returns."""
         await AFTER_RECEIVE()
-        verdicts = dict[str, Verdict]()
+        poison = list[Dead]()
         deliveries = defaultdict[UUID, list[Message]](list)  # a batch may contain several deliveries of one event
         events = dict[UUID, Received[E]]()
         for message in messages:
@@ -98,34 +109,61 @@ class Consumer(Generic[E]):
                 (copies := deliveries[envelope.id]).append(message)
                 events[envelope.id] = Received(envelope.id, envelope, event, message.message_id, len(copies))
             except Undecodable as error:
-                verdicts[message.ack_id] = await self._dead_letter(message, error.reason, error.detail)
+                poison.append(Dead(message, error.reason, error.detail))
 
-        outcomes = await self._handle_events(list(events.values()))
+        outcomes, dead = await asyncio.gather(
+            self._handle_events(list(events.values())), self._dead_letters.publish(poison)
+        )
         await AFTER_COMMIT()
+        verdicts = {one.message.ack_id: _stored(one.message, dead) for one in poison}
+        failures = list[tuple[Message, Exception]]()
         for event_id, copies in deliveries.items():
             outcome = outcomes[event_id]
             for message in copies:
-                verdicts[message.ack_id] = (
-                    await self._after_failure(message, outcome) if isinstance(outcome, Exception) else outcome
-                )
+                if isinstance(outcome, Exception):
+                    failures.append((message, outcome))
+                else:
+                    verdicts[message.ack_id] = outcome
+        if failures:
+            verdicts |= await self._after_failures(failures)
         return [verdicts[message.ack_id] for message in messages]
 
     async def _handle_events(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict | Exception]:
+        """Events that have failed before are handled last, each alone: they would fail every batch that they are in."""
+        outcomes = await self._bisect([event for event in events if event.id not in self._failed])
+        for event in events:
+            if event.id not in outcomes:
+                outcomes |= await self._bisect([event])
+        self._remember(outcomes)
+        return outcomes
+
+    async def _bisect(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict | Exception]:
+        """Handle events in one transaction. If it fails, handle each half in one of its own, down to single events: of 250, one
+        that fails is found in about 20 transactions.
+        """
         if not events:
             return {}
         try:
             return dict(await self._patiently(events))
+        except ReactionsFailed as failed:
+            return {**failed.errors, **await self._bisect([event for event in events if event.id not in failed.errors])}
         except Exception as error:
             if len(events) == 1:
                 return {events[0].id: error}
-            log.warning("batch failed, retrying its events one by one", size=len(events), error=type(error).__name__)
-        outcomes: dict[UUID, Verdict | Exception] = {}
-        for event in events:
-            try:
-                outcomes.update(await self._patiently([event]))
-            except Exception as error:
-                outcomes[event.id] = error
+            log.debug("batch failed, handling it in parts", size=len(events), error=type(error).__name__)
+        size = -(-len(events) // 2) if len(events) > SMALL else 1
+        outcomes = dict[UUID, Verdict | Exception]()
+        for start in range(0, len(events), size):
+            outcomes |= await self._bisect(events[start : start + size])
         return outcomes
+
+    def _remember(self, outcomes: Mapping[UUID, Verdict | Exception]) -> None:
+        for event_id, outcome in outcomes.items():
+            self._failed.pop(event_id, None)
+            if isinstance(outcome, Exception):
+                self._failed[event_id] = None
+        while len(self._failed) > REMEMBERED:
+            del self._failed[next(iter(self._failed))]
 
     async def _patiently(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict]:
         """Retry while the database is unavailable. The messages stay leased: a nack would only use up their deliveries."""
@@ -142,16 +180,15 @@ class Consumer(Generic[E]):
 
     async def _in_one_transaction(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict]:
         async with self._units_of_work() as uow:
-            message_ids = {event.id: event.message_id for event in events}
-            ids = [event.id for event in events for _ in range(event.copies)]
-            claimed = await claims.claim(uow.connection, self.name, ids, message_ids)
+            claimed = await self._claims.claim(uow.connection, self.name, events)
             granted = [event for event in events if claimed[event.id] is Claim.GRANTED]
+            granted.sort(key=lambda event: event.envelope.sequence or 0)  # of one labour, in the order they happened
             await AFTER_CLAIM()
             early = frozenset(await self._react(uow, granted)) if granted else frozenset()
             await AFTER_EFFECT()
             if early:
-                await claims.release(uow.connection, self.name, early)
-            await claims.complete(uow.connection, self.name, [event.id for event in granted if event.id not in early])
+                await self._claims.release(uow.connection, self.name, [one for one in granted if one.id in early])
+            await self._claims.complete(uow.connection, self.name, [one for one in granted if one.id not in early])
 
         verdicts, info = dict[UUID, Verdict](), log.info
         for event in events:
@@ -166,40 +203,32 @@ class Consumer(Generic[E]):
             )
         return verdicts
 
-    async def _after_failure(self, message: Message, error: Exception) -> Verdict:
-        log.error(
-            "reaction failed",
-            event_id=message.attributes.get("ce-id"),
-            type=message.attributes.get("ce-type"),
-            delivery_attempt=message.delivery_attempt,
-            exc_info=error,
+    async def _after_failures(self, failures: Sequence[tuple[Message, Exception]]) -> dict[str, Verdict]:
+        """Nack what has failed, or dead-letter it from delivery `max_attempts` on."""
+        kinds = defaultdict[type[Exception], list[tuple[Message, Exception]]](list)
+        for message, error in failures:
+            kinds[type(error)].append((message, error))
+        for group in kinds.values():
+            log.error(
+                "reaction failed",
+                count=len(group),
+                type=group[0][0].attributes.get("ce-type"),
+                event_ids=[message.attributes.get("ce-id") for message, _ in group[:NAMED]],
+                delivery_attempt=max(message.delivery_attempt for message, _ in group),
+                exc_info=group[0][1],
+            )
+        dead = await self._dead_letters.publish(
+            [
+                Dead(message, "reaction-failed", f"{type(error).__name__}: {error}")
+                for message, error in failures
+                if message.delivery_attempt >= self._max_attempts
+            ]
         )
-        if message.delivery_attempt < self._max_attempts:
-            return Verdict.NACK
-        return await self._dead_letter(message, "reaction-failed", f"{type(error).__name__}: {error}")
+        return {message.ack_id: _stored(message, dead) for message, _ in failures}
 
-    async def _dead_letter(self, message: Message, reason: str, detail: str) -> Verdict:
-        """Publish to `<topic>.dlq`, then acknowledge. A crash in between dead-letters the message twice and loses nothing."""
-        topic = message.subscription.removeprefix(f"{self.name}.")
-        why = {
-            "dead-letter-reason": reason,
-            "dead-letter-detail": mask(detail)[:250],
-            "dead-letter-consumer": self.name,
-            "dead-letter-topic": topic,
-            "dead-letter-message-id": message.message_id,
-        }
-        try:
-            try:
-                await self._publisher.publish(f"{topic}.dlq", [Outgoing(message.data, {**message.attributes, **why})])
-            except PublishRejected:  # its attributes leave no room for ours, and the reason matters more
-                await self._publisher.publish(f"{topic}.dlq", [Outgoing(message.data, why)])
-        except (BusUnavailable, PublishRejected) as error:
-            log.error("could not dead-letter a message", topic=topic, reason=reason, error=str(error)[:300])
-            return Verdict.NACK
-        log.error(
-            "message dead-lettered", topic=topic, reason=reason, detail=detail[:250], message_id=message.message_id
-        )
-        return Verdict.ACK
+
+def _stored(message: Message, dead: Collection[str]) -> Verdict:
+    return Verdict.ACK if message.ack_id in dead else Verdict.NACK
 
 
 def _verdict(claim: Claim, *, early: bool) -> Verdict:
@@ -208,7 +237,7 @@ def _verdict(claim: Claim, *, early: bool) -> Verdict:
             return Verdict.NACK if early else Verdict.ACK
         case Claim.ALREADY_COMPLETED:
             return Verdict.ACK
-        case Claim.HELD_ELSEWHERE:
+        case Claim.HELD_ELSEWHERE | Claim.TOO_EARLY:
             return Verdict.NACK
 
 

@@ -10,6 +10,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from messaging.clock_offset import compare_on_connect
+
 # SQLSTATEs after which the same statement may succeed: connection failure (08), shutdown or startup (57P), too many connections
 # (53300), deadlock and serialization failure (40), lock timeout (55P03).
 _TRANSIENT = ("08", "57P", "53300", "40", "55P03")
@@ -23,7 +25,7 @@ def create_engine(url: str, *, process: str, pool_size: int = 10, connect_timeou
 
     `idle_in_transaction_session_timeout` frees the locks of a process that hangs without dying.
     """
-    return create_async_engine(
+    engine = create_async_engine(
         url,
         isolation_level="READ COMMITTED",
         hide_parameters=True,
@@ -35,6 +37,8 @@ def create_engine(url: str, *, process: str, pool_size: int = 10, connect_timeou
             "server_settings": {"application_name": process, "idle_in_transaction_session_timeout": "60s"},
         },
     )
+    compare_on_connect(engine)
+    return engine
 
 
 class driver_connection:  # noqa: N801  (used like a function: `async with driver_connection(engine) as connection`)

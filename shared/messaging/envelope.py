@@ -16,8 +16,17 @@ from messaging.errors import Undecodable
 
 T = TypeVar("T")
 
+# The extension `sequence` of CloudEvents is a string that sorts (so ours is zero-padded), and need not be contiguous. Its type
+# `Integer` says that it starts at 1 and rises by 1. A message without this type has a position of the outbox as its sequence, as
+# all messages had once: it says nothing about what is missing.
+CONTIGUOUS = "Integer"
+
 
 class Envelope(Struct, frozen=True):
+    """`sequence` counts the events of one source and subject from 1, without gaps. It is None for an event that was recorded
+    before there were such sequences.
+    """
+
     id: UUID
     source: str
     type: str
@@ -26,11 +35,21 @@ class Envelope(Struct, frozen=True):
     time: datetime
     traceparent: str | None
     data: bytes
+    sequence: int | None = None
 
 
 def attributes(
-    *, id: UUID, source: str, type: str, version: int, subject: str, time: datetime, traceparent: str
+    *,
+    id: UUID,
+    source: str,
+    type: str,
+    version: int,
+    subject: str,
+    time: datetime,
+    traceparent: str,
+    sequence: int | None = None,
 ) -> dict[str, str]:
+    numbered = {} if sequence is None else {"ce-sequence": f"{sequence:020d}", "ce-sequencetype": CONTIGUOUS}
     return {
         "ce-specversion": "1.0",
         "ce-id": str(id),
@@ -41,12 +60,8 @@ def attributes(
         "ce-time": time.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         "ce-traceparent": traceparent,
         "content-type": "application/json",
+        **numbered,
     }
-
-
-def sequence(position: int) -> str:
-    """Zero-padded, because CloudEvents sequences are compared as strings."""
-    return f"{position:020d}"
 
 
 _NEEDED = ("ce-specversion", "ce-dataschema", "ce-source", "ce-type", "ce-subject", "ce-time")
@@ -73,7 +88,10 @@ def open_envelope(attributes: Mapping[str, str], data: bytes) -> Envelope:
     content_type = attributes.get("content-type") or attributes.get("ce-datacontenttype") or "application/json"
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise Undecodable("bad-envelope", "attribute content-type is not application/json")
-    version = schema.rpartition(":")[2]
+    version, sequence = schema.rpartition(":")[2], None
+    if attributes.get("ce-sequencetype") == CONTIGUOUS:
+        text = attributes.get("ce-sequence", "")
+        sequence = _parse(_sequence, text, "bad-envelope", "attribute ce-sequence is not a number")
     return Envelope(
         id=event_id,
         source=source,
@@ -83,7 +101,14 @@ def open_envelope(attributes: Mapping[str, str], data: bytes) -> Envelope:
         time=_parse(datetime.fromisoformat, time, "bad-envelope", "attribute ce-time is not RFC 3339"),
         traceparent=attributes.get("ce-traceparent"),
         data=data,
+        sequence=sequence,
     )
+
+
+def _sequence(text: str) -> int:
+    if not 0 < (number := int(text)) < 2**63:  # what the database can store
+        raise ValueError(text)
+    return number
 
 
 def _parse(parser: Callable[[str], T], text: str, reason: str, detail: str) -> T:

@@ -1,9 +1,9 @@
-"""Fault points: named places between two steps where a test can crash or hold a process. Inert in production.
+"""Fault points: named places between two steps where a test can crash, freeze or hold a process. Inert in production.
 
 A point is a module-level `FaultPoint`, awaited between two steps that are not atomic together. A test in the same process arms it
 with `point.arm(action)`. From outside, `FERN_CRASH_AT=name` or `FERN_CRASH_AT=name:3` (the third visit) ends the process with
 SIGKILL, as a power cut would: no clean-up, no flush. With `FERN_CRASH_AT=@file` the file names the point, and is read at each
-visit, so that a running process can be armed.
+visit, so that a running process can be armed. If it says `freeze name`, the process deletes it and suspends itself (SIGSTOP).
 """
 
 import os
@@ -58,7 +58,11 @@ def _crash_at_visit(count: int) -> Action:
 def _crash_when_named(name: str, file: Path) -> Action:
     async def crash() -> None:
         with suppress(OSError):  # no such file: not armed
-            if file.read_text() == name:  # noqa: ASYNC240  (a local file of one line, in a test)
+            armed = file.read_text()  # noqa: ASYNC240  (a local file of one line, in a test)
+            if armed == name:
                 os.kill(os.getpid(), signal.SIGKILL)
+            elif armed == f"freeze {name}":
+                file.unlink()  # noqa: ASYNC240
+                os.kill(os.getpid(), signal.SIGSTOP)
 
     return crash

@@ -68,7 +68,8 @@ outbox = Table(
 class OutboxRow:
     """A row as operators see it, without the payload, which holds personal data.
 
-    `request` is the HTTP request that caused the event. `message_id` is the bus's id of the last time it was published.
+    `aggregate_version` is the sequence of the event. `request` is the HTTP request that caused it. `message_id` is the bus's id
+    of the last time it was published.
     `cause_id` is the event that a `notification.*` event reports on.
     """
 
@@ -140,6 +141,7 @@ def insert(source: str, recorded: Sequence[Recorded]) -> Statement:
             type=item.event.type,
             version=item.event.version,
             subject=item.key,
+            sequence=item.sequence,
             time=item.occurred_at,
             traceparent=traceparent,
         )
@@ -153,7 +155,7 @@ def insert(source: str, recorded: Sequence[Recorded]) -> Statement:
         [msgspec.json.encode(one).decode() for one in context],
         [msgspec.json.encode(item.event).decode() for item in recorded],
         [item.occurred_at for item in recorded],
-        [item.aggregate_version for item in recorded],
+        [item.sequence for item in recorded],
         None if request is None else msgspec.json.encode(request).decode(),
     )
 

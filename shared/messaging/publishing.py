@@ -8,7 +8,6 @@ from typing import NamedTuple
 import msgspec
 
 from messaging.bus import Outgoing, Publisher
-from messaging.envelope import sequence
 from messaging.errors import BusError, BusUnavailable, PublishRejected
 
 _decode_attributes = msgspec.json.Decoder(dict[str, str]).decode
@@ -29,9 +28,7 @@ class Row(NamedTuple):
         return _decode_attributes(self.attributes)["ce-id"]
 
     def outgoing(self) -> Outgoing:
-        attributes = _decode_attributes(self.attributes)
-        attributes["ce-sequence"] = sequence(self.position)
-        return Outgoing(self.payload.encode(), attributes)
+        return Outgoing(self.payload.encode(), _decode_attributes(self.attributes))
 
 
 class Outcome(NamedTuple):

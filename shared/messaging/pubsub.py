@@ -3,11 +3,23 @@
 It uses the transports of the async clients with raw protobuf messages, because the proto-plus wrappers cost more than the calls
 themselves. With PUBSUB_EMULATOR_HOST set it connects to an emulator, otherwise to the real service with default credentials.
 Create it inside the running event loop.
+
+How a silent bus is noticed:
+- A call that is not answered fails after `timeout` (20 s).
+- A stream writes a heartbeat every `heartbeat` (25 s), and breaks if the bus has not answered by the next one. Google's emulator
+  answers from version 0.8.32 on; a bus that has never answered one is not expected to.
+- A connection on which nothing is acknowledged for 20 s is closed by the operating system. Heartbeats and calls see to it that
+  something is sent.
+- As the last resort gRPC pings every `keepalive` (330 s) while a call or a stream is open. A gRPC server closes the connection of
+  a client that pings more often than every 300 s while the server sends no data; Google's emulator is such a server.
+
+A closed connection is made again at once, and then at least every second.
 """
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -16,6 +28,7 @@ from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOT
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
 from google.pubsub_v1.types import pubsub as types
 
+from messaging.backoff import wait
 from messaging.bus import Message, Outgoing
 from messaging.errors import BusUnavailable, PublishRejected
 
@@ -39,13 +52,43 @@ _REJECTED = {
 MAX_CALL_BYTES = 9_000_000  # the service takes 10 MB a call, and 1,000 messages
 MESSAGES_PER_CALL = 1000
 ACK_IDS_PER_CALL = 1000
+KEEPALIVE_SECONDS = 330.0
 HEARTBEAT_SECONDS = 25.0
+RECONNECT_SECONDS = 3.0  # how long a call whose connection was closed waits for a new one
+PROTOCOL_VERSION = 1  # of a stream: the bus answers heartbeats
+
+
+@dataclass(slots=True)
+class _Pulse:
+    """Of one stream: whether a heartbeat was written, whether the bus has sent anything since the last one."""
+
+    asked: bool = False
+    heard: bool = False
+    lost: bool = False
 
 
 class PubSub:
-    def __init__(self, project: str, *, timeout: float = 20.0) -> None:
-        self._project, self._timeout = project, timeout
-        options = [("grpc.max_receive_message_length", -1), ("grpc.keepalive_time_ms", 30_000)]
+    """Seconds: `timeout` of a call, `heartbeat` of a stream, `keepalive` between gRPC's pings."""
+
+    def __init__(
+        self,
+        project: str,
+        *,
+        timeout: float = 20.0,
+        heartbeat: float = HEARTBEAT_SECONDS,
+        keepalive: float = KEEPALIVE_SECONDS,
+    ) -> None:
+        self._project, self._timeout, self._heartbeat = project, timeout, heartbeat
+        self.answers_heartbeats = False  # until it has answered one
+        options = [
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.keepalive_time_ms", int(keepalive * 1000)),
+            ("grpc.keepalive_timeout_ms", 20_000),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1_000),
+            ("grpc.min_reconnect_backoff_ms", 5_000),  # also the time limit of an attempt to connect
+            ("grpc.dns_min_time_between_resolutions_ms", 1_000),  # a container may come back with another address
+        ]
         if emulator := os.environ.get("PUBSUB_EMULATOR_HOST"):
             self._channel: Any = grpc.aio.insecure_channel(emulator, options=options)
         else:
@@ -94,7 +137,7 @@ class PubSub:
             first, second = messages[: len(messages) // 2], messages[len(messages) // 2 :]
             return await self._publish_part(topic, first) + await self._publish_part(topic, second)
         try:
-            answer = await self._publish(request, timeout=self._timeout)
+            answer = await self._unary(self._publish, request, self._timeout)
             return list(answer.message_ids)
         except grpc.aio.AioRpcError as error:
             rejected = error.code() in _REJECTED
@@ -104,7 +147,7 @@ class PubSub:
         """Return what is waiting, or what arrives within `wait` seconds."""
         request = _PullRequest(subscription=self.subscription_path(subscription), max_messages=limit)
         try:
-            answer = await self._subscriber.pull(request, timeout=wait)
+            answer = await self._unary(self._subscriber.pull, request, wait)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 return []
@@ -117,21 +160,35 @@ class PubSub:
         """Yield batches as the bus sends them. On `stop` the stream is half-closed, so that the bus stops sending and ends it.
         Raises `BusUnavailable` if the stream breaks.
         """
-        call = self._subscriber.streaming_pull()
-        closing = asyncio.create_task(self._keep_open(call, subscription, outstanding, ack_deadline, stop))
+        call, pulse = self._subscriber.streaming_pull(), _Pulse()
+        closing = asyncio.create_task(self._keep_open(call, pulse, subscription, outstanding, ack_deadline, stop))
         try:
             while (answer := await call.read()) is not grpc.aio.EOF:
-                yield _messages(subscription, answer)
+                pulse.heard = True
+                if messages := _messages(subscription, answer):
+                    yield messages
+                elif pulse.asked:
+                    self.answers_heartbeats = True
             if (code := await call.code()) is not grpc.StatusCode.OK:
                 raise BusUnavailable(f"{code.name}: {await call.details()}")
         except grpc.aio.AioRpcError as error:
             raise BusUnavailable(_describe(error)) from None
+        except asyncio.CancelledError:
+            if not pulse.lost:
+                raise
+            raise BusUnavailable(f"no answer to a heartbeat for {self._heartbeat:g} s") from None
         finally:
             closing.cancel()
             call.cancel()
 
     async def _keep_open(
-        self, call: Any, subscription: str, outstanding: int, ack_deadline: int, stop: asyncio.Event
+        self,
+        call: Any,
+        pulse: _Pulse,
+        subscription: str,
+        outstanding: int,
+        ack_deadline: int,
+        stop: asyncio.Event,
     ) -> None:
         await call.write(
             _StreamingPullRequest(
@@ -139,16 +196,17 @@ class PubSub:
                 stream_ack_deadline_seconds=ack_deadline,
                 max_outstanding_messages=outstanding,
                 max_outstanding_bytes=100_000_000,
+                protocol_version=PROTOCOL_VERSION,
             )
         )
-        while True:
-            try:
-                async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    await stop.wait()
-                await call.done_writing()
+        while not await wait(stop, self._heartbeat):
+            if self.answers_heartbeats and pulse.asked and not pulse.heard:
+                pulse.lost = True
+                call.cancel()
                 return
-            except TimeoutError:
-                await call.write(_StreamingPullRequest())
+            pulse.asked, pulse.heard = True, False
+            await call.write(_StreamingPullRequest())
+        await call.done_writing()
 
     async def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
         """A failed acknowledgement causes a redelivery, which the claim deduplicates."""
@@ -166,9 +224,22 @@ class PubSub:
 
     async def _call(self, method: Any, request: Any) -> None:
         try:
-            await method(request, timeout=self._timeout)
+            await self._unary(method, request, self._timeout)
         except grpc.aio.AioRpcError as error:
             raise BusUnavailable(_describe(error)) from None
+
+    async def _unary(self, method: Any, request: Any, timeout: float) -> Any:
+        """Call, and call once more if the connection was closed, as soon as there is a new one. All our calls may be repeated."""
+        try:
+            return await method(request, timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
+            closed = error
+        try:
+            return await method(request, timeout=RECONNECT_SECONDS, wait_for_ready=True)
+        except grpc.aio.AioRpcError as error:
+            raise closed if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else error from None
 
 
 def _messages(subscription: str, answer: Any) -> list[Message]:

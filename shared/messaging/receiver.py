@@ -6,6 +6,7 @@ service that calls `Consumer.handle` itself.
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Sequence
 
 from structlog import get_logger
@@ -16,6 +17,29 @@ from messaging.consumer import Handle, Verdict
 from messaging.errors import BusUnavailable
 
 log = get_logger()
+
+
+class FairQueue(asyncio.Queue[Message]):
+    """Gives out the messages of each subscription in turn, so that a burst on one does not hold up another."""
+
+    _queue: dict[str, deque[Message]]  # the subscription whose turn it is comes first
+
+    def _init(self, maxsize: int) -> None:
+        self._queue = {}
+
+    def _put(self, message: Message) -> None:
+        self._queue.setdefault(message.subscription, deque()).append(message)
+
+    def _get(self) -> Message:
+        subscription = next(iter(self._queue))
+        messages = self._queue.pop(subscription)
+        message = messages.popleft()
+        if messages:
+            self._queue[subscription] = messages
+        return message
+
+    def qsize(self) -> int:
+        return sum(map(len, self._queue.values()))
 
 
 class Receiver:
@@ -45,8 +69,13 @@ class Receiver:
         self._bus, self._subscriptions, self._handle = bus, subscriptions, handle
         self._batch_size, self._workers, self._outstanding = batch_size, workers, outstanding
         self._ack_deadline, self._drain_wait, self._stop_limit = ack_deadline, drain_wait, stop_limit
-        self._waiting = asyncio.Queue[Message]()
+        self._waiting = FairQueue()
         self._leased = dict[str, Message]()
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are received and not taken into a batch yet."""
+        return self._waiting.qsize()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop`. Then half-close the streams, handle the received messages, and nack the rest."""
@@ -89,7 +118,7 @@ class Receiver:
         return handled
 
     async def _read(self, subscription: str, stop: asyncio.Event) -> None:
-        backoff = Backoff()
+        backoff = Backoff(cap=1.0)  # a try costs the bus little, and messages wait
         while not stop.is_set():
             try:
                 stream = self._bus.stream(

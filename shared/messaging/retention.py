@@ -8,7 +8,10 @@ Creating or dropping a partition needs an exclusive lock on the claims' table. W
 every new claim queues behind our request; then we release it and retry, and finally leave it to the next run.
 
 `RetentionTooShort` is raised if claims would be deleted before the replay horizon: an event replayed after its claim is deleted
-would have its effect a second time.
+would have its effect a second time. For the same reason a claim is kept for `keep` after it was made, whatever the time in its
+event id: the id comes from the clock of the process that recorded the event, which may be wrong.
+
+The database's clock decides what is old. A process whose own clock is far from it deletes nothing (`ClockWrong`).
 """
 
 import asyncio
@@ -22,9 +25,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from structlog import get_logger
 
+from messaging import clock_offset
 from messaging.backoff import delay, wait
 from messaging.database import is_transient
-from messaging.errors import RetentionTooShort
+from messaging.errors import ClockWrong, RetentionTooShort
 
 log = get_logger()
 
@@ -48,7 +52,8 @@ _DELETE_OUTBOX = text("""
 
 _DELETE_CLAIMS = text("""
     DELETE FROM processed_event_default WHERE (consumer, event_id) IN (
-        SELECT consumer, event_id FROM processed_event_default WHERE event_id < :first LIMIT :batch)
+        SELECT consumer, event_id FROM processed_event_default
+        WHERE event_id < :first AND claimed_at < :before LIMIT :batch)
 """)
 
 
@@ -120,9 +125,11 @@ class Retention:
         return cls(engine, keep=keep, replay_horizon=horizon)
 
     async def run(self, stop: asyncio.Event) -> None:
+        clock_reported = False
         while not stop.is_set():
             try:
-                report = await self.run_once(datetime.now(UTC))
+                report = await self.run_once()
+                clock_reported = False
                 log.info(
                     "retention done",
                     partitions_made=report.partitions_made,
@@ -130,18 +137,32 @@ class Retention:
                     rows_deleted=report.rows_deleted,
                     put_off=report.put_off,
                 )
+            except ClockWrong as error:
+                if not clock_reported:
+                    log.error("no retention while the clock is wrong", error=str(error))
+                clock_reported = True
             except Exception as error:
                 if not is_transient(error):
                     raise
                 log.warning("retention put off", error=type(error).__name__)
             await wait(stop, INTERVAL)
 
-    async def run_once(self, now: datetime, *, batches: int | None = None) -> RetentionReport:
-        """Change partitions, then delete all old rows, or at most `batches` full batches of them. Safe under load."""
+    async def run_once(self, now: datetime | None = None, *, batches: int | None = None) -> RetentionReport:
+        """Change partitions, then delete all old rows, or at most `batches` full batches of them. Safe under load.
+
+        `now` replaces the database's clock in tests. Without it, `ClockWrong` is raised if the clock of this process is wrong.
+        """
+        now = now or await self._database_time()
         report = RetentionReport()
         await self._change_partitions(report, now)
         await self._delete_in_batches(report, now - self._keep, batches)
         return report
+
+    async def _database_time(self) -> datetime:
+        if problem := await clock_offset.problem(self._engine):
+            raise ClockWrong(problem)
+        async with self._engine.connect() as connection:
+            return await clock_offset.database_time(connection)
 
     async def _change_partitions(self, report: RetentionReport, now: datetime) -> None:
         """Change one partition per transaction, so that waiting claims proceed in between."""
@@ -159,6 +180,8 @@ class Retention:
                     await connection.execute(text("LOCK TABLE processed_event IN ACCESS EXCLUSIVE MODE"))
                     if missing:
                         await _make_partition(connection, missing[0])
+                    elif await _has_claims_since(connection, old[0], now - self._keep):
+                        continue  # made while we waited for the lock
                     else:
                         await connection.execute(text(f"DROP TABLE {old[0]}"))
                 failures = 0
@@ -187,9 +210,9 @@ class Retention:
                     return
 
 
-async def ensure_partitions(connection: AsyncConnection, now: datetime) -> None:
+async def ensure_partitions(connection: AsyncConnection) -> None:
     """Create the partitions of this month and the next `MONTHS_AHEAD`, and move matching claims out of the default partition."""
-    for month in await _missing(connection, now):
+    for month in await _missing(connection, await clock_offset.database_time(connection)):
         await connection.execute(text("LOCK TABLE processed_event IN ACCESS EXCLUSIVE MODE"))
         await _make_partition(connection, month)
 
@@ -202,13 +225,19 @@ async def _missing(connection: AsyncConnection, now: datetime) -> list[Month]:
 
 
 async def _old(connection: AsyncConnection, before: datetime) -> list[str]:
-    """The partitions of months that end before `before`."""
+    """The partitions of months that end before `before`, without those with a claim that was made later."""
 
     def end(name: str) -> UUID:
         year, month = (int(part) for part in name.split("_")[2:])
         return Month(year, month).next().start
 
-    return sorted(name for name in await _partitions(connection) if end(name) <= first_id(before))
+    ended = sorted(name for name in await _partitions(connection) if end(name) <= first_id(before))
+    return [name for name in ended if not await _has_claims_since(connection, name, before)]
+
+
+async def _has_claims_since(connection: AsyncConnection, partition: str, moment: datetime) -> bool:
+    statement = text(f"SELECT EXISTS (SELECT FROM {partition} WHERE claimed_at >= :moment)")  # noqa: S608
+    return bool((await connection.execute(statement, {"moment": moment})).scalar_one())
 
 
 async def _make_partition(connection: AsyncConnection, month: Month) -> None:
@@ -222,6 +251,8 @@ async def _make_partition(connection: AsyncConnection, month: Month) -> None:
             INSERT INTO {month.name} SELECT * FROM moved"""),  # noqa: S608
         bounds,
     )
+    # For the look at the youngest claim before the partition is dropped, while claims wait. It takes a few pages.
+    await connection.execute(text(f"CREATE INDEX ON {month.name} USING brin (claimed_at)"))
     await connection.execute(
         text(
             f"ALTER TABLE processed_event ATTACH PARTITION {month.name} "

@@ -71,3 +71,24 @@ def add_journeys_v2() -> None:
             DROP CONSTRAINT processed_event_status_check,
             ADD CONSTRAINT processed_event_status_check CHECK (status IN ('PROCESSING', 'COMPLETED', 'DISCARDED'))
     """)
+
+
+def create_sequences_v1() -> None:
+    """The last sequence of each key whose events are not those of an aggregate. Keys go on after the events they have."""
+    op.execute("CREATE TABLE event_sequence (ordering_key text PRIMARY KEY, last bigint NOT NULL)")
+    op.execute("""
+        INSERT INTO event_sequence (ordering_key, last)
+        SELECT ordering_key, count(*) FROM outbox WHERE aggregate_version IS NULL GROUP BY ordering_key
+    """)
+
+
+def create_watermarks_v1() -> None:
+    op.execute("""
+        CREATE TABLE watermark (
+            consumer text NOT NULL,
+            source   text NOT NULL,
+            subject  text NOT NULL,
+            sequence bigint NOT NULL,
+            PRIMARY KEY (consumer, source, subject)
+        )
+    """)

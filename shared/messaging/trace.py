@@ -7,7 +7,8 @@ It also stores the request, so that an operator can find the call behind an even
 import re
 import secrets
 from contextvars import ContextVar
-from datetime import UTC, datetime
+
+from messaging import clock
 
 _TRACEPARENT = re.compile(r"^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$")
 
@@ -31,7 +32,7 @@ def current() -> str:
 
 
 def begin_request(method: str, path: str, idempotency_key: str | None) -> None:
-    at = datetime.now(UTC).isoformat()
+    at = clock.now().isoformat()
     _request.set({"method": method, "path": path, "idempotency_key": idempotency_key, "at": at})
 
 

@@ -17,7 +17,7 @@ from typing import Self
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from messaging import outbox
+from messaging import outbox, sequences
 from messaging.aggregate import Aggregate, DomainEvent, Recorded
 from messaging.database import Statement, as_one, driver_connection
 from messaging.errors import LockHeld
@@ -116,7 +116,9 @@ class UnitOfWork:
     async def _commit(self) -> None:
         await self.flush()
         await AFTER_WRITE()
-        recorded = [event for aggregate, _ in self._seen for event in aggregate.collect()] + self._emitted
+        recorded = [event for aggregate, _ in self._seen for event in aggregate.collect()]
+        if self._emitted:
+            recorded += await sequences.number(self.connection, self._emitted)
         if recorded:
             self._at_commit.append(outbox.insert(self._source, recorded))
             self.after_commit(self._committed)

@@ -8,13 +8,14 @@ over the whole line.
 import json
 import logging
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from messaging import clock
 from messaging.masking import mask
 
 _PRIVATE_FIELDS = frozenset(
@@ -36,7 +37,7 @@ def mask_value(value: Any) -> Any:
 
 
 def _add_time(_: WrappedLogger, __: str, fields: EventDict) -> EventDict:
-    fields["timestamp"] = datetime.now(UTC)
+    fields["timestamp"] = clock.now()
     return fields
 
 

@@ -1,6 +1,5 @@
 """Runs a service's Alembic migrations. An advisory lock lets one runner in at a time; replicas that start together wait."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, MetaData, text
@@ -22,6 +21,6 @@ async def migrate(context: Any, database_url: str, metadata: MetaData) -> None:
         async with engine.begin() as connection:
             await connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('servicekit.migrations'))"))
             await connection.run_sync(run)
-            await ensure_partitions(connection, datetime.now(UTC))
+            await ensure_partitions(connection)
     finally:
         await engine.dispose()

@@ -4,7 +4,7 @@ All of them need the operations token. Long work is done in batches: each call h
 """
 
 import hmac
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -18,13 +18,15 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.types import ControllerRouterHandler, Guard
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from messaging import claims, outbox, outbox_admin
+from messaging import claims, clock_offset, outbox, outbox_admin
 from messaging.claims import ClaimCounts, ClaimRow
 from messaging.database import driver_connection
+from messaging.errors import ClockWrong
 from messaging.outbox import OutboxCounts, OutboxRow
 from messaging.outbox_admin import Batch, ParkedGroup, Replays
 from messaging.retention import Retention, RetentionReport
 from servicekit.problems import Problem
+from servicekit.text import LINE, NAME
 from servicekit.web import Items
 
 SLICE = 10  # batches that one call for retention deletes
@@ -33,7 +35,7 @@ Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
 BatchSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-Word = Annotated[str, msgspec.Meta(max_length=500, pattern=r"^[^\x00]*$")]
+Word = Annotated[str, msgspec.Meta(max_length=500, pattern=LINE)]
 
 
 class Parked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,7 +60,7 @@ class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GivenUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    consumer: Annotated[str, msgspec.Meta(pattern="^[a-z-]{1,100}$")]
+    consumer: Annotated[str, msgspec.Meta(pattern=NAME)]
     event_ids: Annotated[list[UUID], msgspec.Meta(max_length=1000)]
 
 
@@ -136,8 +138,8 @@ class OutboxOperations(Controller):
         wanted = outbox_admin.published(
             since=data.since, until=data.until, ordering_key=data.ordering_key, type=data.type
         )
-        oldest = datetime.now(UTC) - retention.replay_horizon
         async with engine.begin() as connection:
+            oldest = await clock_offset.database_time(connection) - retention.replay_horizon
             if await outbox_admin.any_before(connection, wanted, oldest):
                 raise Problem(
                     409,
@@ -180,7 +182,10 @@ class ClaimOperations(Controller):
     tags=["operations"],
 )
 async def forget(retention: NamedDependency[Retention]) -> RetentionReport:
-    return await retention.run_once(datetime.now(UTC), batches=SLICE)
+    try:
+        return await retention.run_once(batches=SLICE)
+    except ClockWrong as error:
+        raise Problem(409, "clock-wrong", f"Nothing was deleted: {error}.") from None
 
 
 class Pipeline(msgspec.Struct, frozen=True):

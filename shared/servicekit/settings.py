@@ -18,6 +18,8 @@ class Environment:
         self.local = variables.get("FERN_MODE", "") == "local"
         if variables.get("FERN_CRASH_AT") and not self.local:
             self._problems.append("FERN_CRASH_AT is for local runs only: unset it")
+        if self.number("FERN_CLOCK_OFFSET", 0.0, float, least=-1e9) and not self.local:
+            self._problems.append("FERN_CLOCK_OFFSET is for local runs only: unset it")
 
     def text(self, name: str, *, local: str | None = None, secret: bool = False) -> str:
         """`local` is the value for local mode; with `secret` it is also refused as a value anywhere else."""

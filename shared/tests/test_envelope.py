@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uuid_utils.compat import uuid7
 
-from messaging.envelope import attributes, open_envelope, sequence
+from messaging.envelope import attributes, open_envelope
 from messaging.errors import Undecodable
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 
 
-def written(event_id: UUID | None = None, time: datetime = NOON) -> dict[str, str]:
+def written(event_id: UUID | None = None, time: datetime = NOON, sequence: int | None = None) -> dict[str, str]:
     return attributes(
         id=event_id or uuid7(),
         source="labour",
@@ -24,6 +24,7 @@ def written(event_id: UUID | None = None, time: datetime = NOON) -> dict[str, st
         subject="some-labour",
         time=time,
         traceparent=TRACE,
+        sequence=sequence,
     )
 
 
@@ -66,16 +67,33 @@ def test_a_message_that_cannot_be_deduplicated_is_never_an_event(event_id: str |
 
 @pytest.mark.parametrize(
     ("attribute", "value"),
-    [("ce-specversion", "0.3"), ("ce-time", "yesterday"), ("ce-dataschema", "urn:x"), ("content-type", "text/xml")],
+    [
+        ("ce-specversion", "0.3"),
+        ("ce-time", "yesterday"),
+        ("ce-dataschema", "urn:x"),
+        ("ce-sequence", "first"),
+        ("ce-sequence", "0"),
+        ("ce-sequence", str(2**63)),
+        ("content-type", "text/xml"),
+    ],
 )
 def test_a_malformed_envelope_is_refused(attribute: str, value: str) -> None:
     with pytest.raises(Undecodable, match=attribute):
-        open_envelope({**written(), attribute: value}, b"{}")
+        open_envelope({**written(sequence=1), attribute: value}, b"{}")
 
 
 @given(st.integers(min_value=1, max_value=2**63 - 1), st.integers(min_value=1, max_value=2**63 - 1))
-def test_sequences_compare_as_text_like_the_positions_they_stand_for(one: int, other: int) -> None:
-    assert (sequence(one) < sequence(other)) == (one < other)
+def test_sequences_compare_as_text_like_the_numbers_they_stand_for_and_come_back_as_numbers(
+    one: int, other: int
+) -> None:
+    first, second = written(sequence=one), written(sequence=other)
+
+    assert (first["ce-sequence"] < second["ce-sequence"]) == (one < other)
+    assert open_envelope(first, b"{}").sequence == one
+
+
+def test_the_sequence_of_an_old_message_was_a_position_and_is_not_taken_for_a_sequence() -> None:
+    assert open_envelope({**written(), "ce-sequence": "00000000000000004711"}, b"{}").sequence is None
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=40), max_size=12), st.binary(max_size=40))

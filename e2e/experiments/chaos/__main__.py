@@ -141,8 +141,8 @@ async def _until_quiet(run: Run) -> None:
 def progress_of(world: World) -> tuple[int, int, int]:
     """How many events are committed, how many messages are settled, and how many steps are still to come."""
     committed = world.count("labour", "outbox") + world.count("notification", "outbox")
-    texts = world.count("notification", "notification WHERE state IN ('SENT', 'DELIVERED', 'UNDELIVERED', 'FAILED')")
-    unsettled = world.count("notification", "notification") - texts
+    unsettled = world.count("notification", "notification WHERE state IN ('PENDING', 'SENDING', 'IN_DOUBT')")
+    texts = world.count("notification", "notification") - unsettled
     unpublished = sum(world.count(service, "outbox WHERE published_at IS NULL") for service in world.urls)
     recorded, done = "outbox WHERE topic = ANY($1)", "processed_event WHERE status = 'COMPLETED' AND consumer = $1"
     unclaimed = world.count("labour", recorded, FOR_NOTIFICATION) - world.count("notification", done, "notification")

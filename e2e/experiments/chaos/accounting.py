@@ -48,7 +48,8 @@ async def take_account(world: World, log: ClientLog, tap: BusTap, poison: set[st
     published = [message for message in await tap.drain() if message.event_id not in poison]
     outbox = await asyncio.to_thread(_outbox, world)
     ledger = await asyncio.to_thread(world.sql, "notification", _LEDGER)
-    phones = await _phones(world, {row["phone"] for row in ledger} | {phone for phone, _ in log.texts})
+    messages = await _messages(world, {row["phone"] for row in ledger} | {phone for phone, _ in log.texts})
+    phones = Counter(_text(message) for message in messages)
     dead = await _dead_letters(world, poison)
     databases = await audit(
         world.urls, sandbox=world.settings.url("sms-sandbox"), dead_letters=_each(dead), overdue_seconds=0
@@ -59,6 +60,7 @@ async def take_account(world: World, log: ClientLog, tap: BusTap, poison: set[st
         *_check_published(outbox, published),
         *out_of_order(published),
         *texts.findings(),
+        *_check_order_of_texts(ledger, messages),
         *_check_dead_letters(poison, {letter.event_id for letter in dead}),
         *_check_logs(world),
         *await asyncio.to_thread(lambda: list(check_statistics(world))),
@@ -79,6 +81,7 @@ async def take_account(world: World, log: ClientLog, tap: BusTap, poison: set[st
         "texts due": sum(log.texts.values()),
         "texts on phones": sum(phones.values()),
         "refused by the provider": texts.refused,
+        "superseded by a newer text": texts.superseded,
         "people": len({phone for phone, _ in log.texts}),
         "people with exactly their texts": texts.exact,
         "poison, dead-lettered": len(poison),
@@ -119,7 +122,10 @@ def _check_logs(world: World) -> Iterator[Finding]:
 
 
 _OUTBOX = "SELECT event_id, topic, ordering_key, request ->> 'idempotency_key' AS key FROM outbox"
-_LEDGER = "SELECT event_id, phone, body, state FROM notification"
+_LEDGER = """
+    SELECT event_id, labour_id, person_id, sequence, phone, body, state, in_doubt_at IS NOT NULL AS was_in_doubt
+    FROM notification
+"""
 
 
 def _outbox(world: World) -> dict[str, Any]:
@@ -167,19 +173,25 @@ class _Texts:
         self._due, self._phones = log.texts, phones
         self._events = {_text(row): str(row["event_id"]) for row in ledger}
         self._refusals = Counter(_text(row) for row in ledger if row["state"] == "FAILED")
+        self._superseded = Counter(_text(row) for row in _superseded(ledger))
+        self._explained = self._refusals + self._superseded
 
     @property
     def refused(self) -> int:
         return sum((self._refusals & (self._due - self._phones)).values())
 
     @property
+    def superseded(self) -> int:
+        return sum((self._superseded & (self._due - self._phones)).values())
+
+    @property
     def exact(self) -> int:
-        """People who got every text that was due to them, and no other."""
-        wrong = {phone for phone, _ in (self._due - self._phones - self._refusals) + (self._phones - self._due)}
+        """People who got every text that was due to them and neither refused nor superseded, and no other."""
+        wrong = {phone for phone, _ in (self._due - self._phones - self._explained) + (self._phones - self._due)}
         return len({phone for phone, _ in self._due} - wrong)
 
     def findings(self) -> Iterator[Finding]:
-        for text in self._due - self._phones - self._refusals:
+        for text in self._due - self._phones - self._explained:
             yield self._finding("lost", text, "A subscriber did not get the text about this event.")
         for text in self._phones - self._due:
             if text in self._due:
@@ -191,16 +203,46 @@ class _Texts:
         return Finding(kind, self._events.get(text, ""), "texts", what, "")
 
 
+def _superseded(ledger: list[Any]) -> list[Any]:
+    """The superseded messages for which the person got a newer one, or the provider refused that one."""
+    newest = dict[Any, int]()
+    for row in ledger:
+        if row["state"] in ("SENT", "DELIVERED", "UNDELIVERED", "FAILED"):
+            person = row["labour_id"], row["person_id"]
+            newest[person] = max(newest.get(person, 0), row["sequence"])
+    return [
+        row
+        for row in ledger
+        if row["state"] == "SUPERSEDED" and row["sequence"] < newest.get((row["labour_id"], row["person_id"]), 0)
+    ]
+
+
+def _check_order_of_texts(ledger: list[Any], messages: list[Any]) -> Iterator[Finding]:
+    """`messages` are in the order of their creation. A text that was in doubt may have been created late by the provider."""
+    rows = {(row["phone"], row["body"]): row for row in ledger}
+    last = dict[Any, int]()
+    for message in messages:
+        row = rows.get((message["to"], message["body"]))
+        if row is None or row["was_in_doubt"]:
+            continue
+        person = row["labour_id"], row["person_id"]
+        if row["sequence"] < last.get(person, 0):
+            what = "A subscriber got the text about this event after a newer one."
+            yield Finding("out-of-order", str(row["event_id"]), "texts", what, "")
+        last[person] = max(last.get(person, 0), row["sequence"])
+
+
 def _text(message: Any) -> tuple[str, str]:
     """The phone, and the text without its reference, which the clients cannot know."""
     phone = message["to"] if "to" in message else message["phone"]
     return phone, message["body"].rpartition(" #")[0]
 
 
-async def _phones(world: World, phones: set[str]) -> Counter[tuple[str, str]]:
-    texts = Counter[tuple[str, str]]()
+async def _messages(world: World, phones: set[str]) -> list[Any]:
+    """All texts on these phones; those of one phone are in the order of their creation."""
+    messages = list[Any]()
     async with async_client(world.settings.url("sms-sandbox")) as sandbox:
         for phone in sorted(phones):
             answer = await sandbox.get("/sandbox/messages", params={"to": phone, "limit": 1000})
-            texts.update(_text(message) for message in answer.raise_for_status().json()["items"])
-    return texts
+            messages += reversed(answer.raise_for_status().json()["items"])
+    return messages

@@ -184,7 +184,7 @@ class FaultInjector:
         self.poison.add(str(event_id))
         bus = PubSub(PROJECT_ID, timeout=2.0)
         try:
-            message = Outgoing(b"{}", {**about, "ce-sequence": "0"})
+            message = Outgoing(b"{}", about)
             published = partial(_publish, bus, action.target, message)
             await eventually(published, what="the poison is published", seconds=ANSWERS_WITHIN)
         finally:

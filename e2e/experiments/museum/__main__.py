@@ -1,4 +1,4 @@
-"""`fern museum`: reintroduce historical mistakes one at a time, and show that the checks catch them.
+"""`fern museum`: reintroduce common mistakes one at a time, and show that the checks catch them.
 
 `exhibits` has the mistakes, `scenarios` how each is provoked, `testbed` where they run. Each scenario runs twice: with our part
 no promise may be broken, and with the mistake the check must report exactly the violations that the exhibit names. Production
@@ -10,6 +10,7 @@ Exit code 21 unless every mistake was caught.
 import asyncio
 import inspect
 import os
+import re
 import sys
 import tempfile
 import textwrap
@@ -25,8 +26,9 @@ import click
 from rich.console import Console
 from sqlalchemy import text
 
-from contracts.events import LabourCompleted, SubscriberAdded
-from e2e.experiments.museum.exhibits import EXHIBITS, PROMISES, Exhibit
+from contracts.events import LabourCompleted, NotificationDelivered, NotificationSent, SubscriberAdded
+from e2e.experiments.museum.exhibit import PROMISES, Exhibit
+from e2e.experiments.museum.exhibits import EXHIBITS
 from e2e.experiments.museum.testbed import Testbed
 from e2e.support.bus import apply_topology
 from e2e.support.databases import fresh_databases, migrated_server
@@ -46,14 +48,20 @@ LIMIT = 180.0  # seconds for an exhibit, which takes one or two unless it is bro
 _OPENING = """
 # The bug museum
 
-Ten mistakes that were really made on the way to exactly-once. `fern museum` reintroduces each of them, outside the services, and
-runs one scenario twice, on a real PostgreSQL and a real bus: with our part no promise may be broken, and with the mistake the
-check must report exactly the violations below. The numbers are those of the [promises](guarantees.md).
+Twenty-one mistakes that people make on the way to exactly-once. `fern museum` reintroduces each of them, outside the services,
+and runs one scenario twice, on a real PostgreSQL and a real bus: with our part no promise may be broken, and with the mistake the
+check must report exactly the violations below. The numbers are those of the [promises](guarantees.md). The mistakes follow the
+path of an event: the command, the relay, the consumer, the sender, the projection.
 
-This page is written by `fern museum --write-page` from [the exhibits](../e2e/experiments/museum/exhibits.py) and
-[the scenarios](../e2e/experiments/museum/scenarios.py).
+This page is written by `fern museum --write-page` from [the exhibits](../e2e/experiments/museum/exhibits) and
+[the scenarios](../e2e/experiments/museum/scenarios). Other designs of the consumer are compared in
+[the quest of deltas](quest-deltas.md).
 """
-_TOPICS = TOPICS | {event.type: ["notification"] for event in (SubscriberAdded, LabourCompleted)}
+_TOPICS = (
+    TOPICS
+    | {event.type: ["notification"] for event in (SubscriberAdded, LabourCompleted)}
+    | {event.type: ["labour"] for event in (NotificationSent, NotificationDelivered)}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +157,7 @@ def _prose(thing: object, before: str = "") -> str:
 def _code(mistake: object) -> str:
     """The source without the decorator and the docstring."""
     source = inspect.getsource(mistake)  # type: ignore[arg-type]
-    _, _, undecorated = source.partition("\n")
+    undecorated = re.split(r"^(?=class |def |async def )", source, maxsplit=1, flags=re.MULTILINE)[1]
     head, _, body = undecorated.split('"""')
     return f"{head.rstrip()}\n{body.strip(chr(10))}"
 
@@ -184,7 +192,7 @@ def conclude(results: Sequence[ExhibitResult], as_json: bool) -> None:
 @json_option
 @click.option("--write-page", is_flag=True, help="Write docs/museum.md, and run nothing.")
 def main(name: str | None, as_json: bool, write_page: bool) -> None:
-    """Reintroduce historical mistakes, all or only NAME, and show that each is caught."""
+    """Reintroduce common mistakes, all or only NAME, and show that each is caught."""
     if write_page:
         PAGE.write_text(page())
         return

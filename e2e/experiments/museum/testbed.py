@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from typing import Any
@@ -15,26 +17,34 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from uuid_utils.compat import uuid7
 
+from contracts import registry
+from contracts.events import Event, LabourCompleted, SubscriberAdded
 from e2e.support import sample_events
 from e2e.support.crash import SimulatedCrash
 from e2e.support.sample_events import Happened
 from messaging import claims
 from messaging.bus import Message
-from messaging.consumer import Consumer, Received, Verdict
+from messaging.consumer import Consumer, React, Received, Verdict, decoder
 from messaging.database import create_engine
 from messaging.envelope import Envelope
 from messaging.faults import FaultPoint
 from messaging.pubsub import PubSub
 from messaging.relay import Relay
 from messaging.unit_of_work import UnitOfWork
+from notification.application.batch_reaction import react_to_batch
+from notification.domain.reactions import TOPICS
 from pubsub_emulator.broker import Broker
 from servicekit.logs import configure
 
 NAME = "tests"
 SUBSCRIPTION = f"{NAME}.{Happened.type}"
+PHONE = "+12025550123"
 
 MakeConsumer = Callable[..., Consumer[Happened]]
+
+our_reaction: React[Event] = partial(react_to_batch, wake_dispatcher=lambda: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +66,23 @@ class Testbed:
     async def clear(self) -> None:
         """Delete all rows, so that the scenario can run again."""
         async with self.labour.begin() as labour, self.notification.begin() as notification:
-            await labour.execute(text("TRUNCATE outbox"))
+            await labour.execute(text("TRUNCATE outbox, labour, labour_update, told, idempotency_key CASCADE"))
             await notification.execute(
                 text("TRUNCATE effect, processed_event, notification, roster, roster_member, outbox")
             )
 
     async def emit(self, *numbers: int, labour: str = "ada") -> None:
         await sample_events.emit(self.in_labour, *(Happened(labour, number) for number in numbers))
+
+    async def emit_a_birth(self) -> tuple[SubscriberAdded, LabourCompleted]:
+        """Grace subscribes to a labour, and the baby is born."""
+        about: dict[str, Any] = {"labour_id": uuid7(), "roster_version": 1}
+        grace = SubscriberAdded(**about, person_id=uuid7(), name="Grace", phone=PHONE)
+        born = LabourCompleted(**about, mother_name="Ada", completed_at=datetime.now(UTC))
+        async with self.in_labour() as uow:
+            for event in (grace, born):
+                uow.emit(event, key=str(event.labour_id), at=datetime.now(UTC))
+        return grace, born
 
     async def publish_all(self, by: Relay | None = None) -> None:
         by = by or Relay(self.labour, self.bus)
@@ -76,6 +96,11 @@ class Testbed:
 
     def consumer(self, make: MakeConsumer = Consumer) -> Consumer[Happened]:
         return make_consumer(make, self.notification, self.bus)
+
+    def notification_consumer(self, react: React[Event]) -> Consumer[Event]:
+        """A consumer of the Notification service, with this reaction."""
+        decode_event, units = decoder(TOPICS, registry.decode, {}), self.in_notification
+        return Consumer("notification", units_of_work=units, decode=decode_event, react=react, publisher=self.bus)
 
     async def pull(self, count: int) -> list[Message]:
         found = list[Message]()

@@ -1,4 +1,5 @@
-"""`fern quest`: compare six designs, from naive to ours, under the same faults; `fern quest sms`: the sending of texts alone.
+"""`fern quest`: compare six designs, from naive to ours, under the same faults; `fern quest sms`: the sending of texts alone;
+`fern quest deltas`: the counting of contractions; `fern quest risks`: what designs lose or repeat in a month.
 
 Exit code 1 if our design lost, duplicated or invented a text, or if `--check` finds other numbers in the documentation; 2 for
 invalid options.
@@ -12,21 +13,23 @@ from pathlib import Path
 
 import click
 
+from e2e.experiments import documentation
+from e2e.experiments.quest.chart import svg
+from e2e.experiments.quest.deltas.command import main as deltas
 from e2e.experiments.quest.designs import DESIGNS
 from e2e.experiments.quest.environment import MOST_LABOURS
 from e2e.experiments.quest.faults import FAULTS, RATE
-from e2e.experiments.quest.report import QuestReport, schedule, section, show, svg
+from e2e.experiments.quest.report import RIGHT, STYLES, QuestReport, schedule, section, show
+from e2e.experiments.quest.risks import main as risks
 from e2e.experiments.quest.runner import compare
 from e2e.experiments.quest.sms import main as sms
 from fern.errors import FernError
 from fern.output import json_option, print_json
-from fern.settings import PROJECT_ROOT
 from servicekit.logs import configure
 
 LABOURS, SEED = 100, 1
 
-PAGE, CHART = PROJECT_ROOT / "docs" / "quest.md", PROJECT_ROOT / "docs" / "images" / "quest.svg"
-BEGIN, END = "<!-- begin: written by `fern quest` -->", "<!-- end -->"
+PAGE, CHART = documentation.DOCS / "quest.md", documentation.DOCS / "images" / "quest.svg"
 
 
 class BadRate(FernError):
@@ -35,9 +38,10 @@ class BadRate(FernError):
 
 def pages(report: QuestReport) -> dict[Path, str]:
     """What the page and the chart must contain after this run."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return {PAGE: f"{before}{BEGIN}\n\n{section(report)}\n\n{END}{after}", CHART: svg(report.counts)}
+    return {
+        PAGE: documentation.with_section(PAGE, section(report), "fern quest"),
+        CHART: svg(report.counts, STYLES, RIGHT),
+    }
 
 
 def read_rates(wanted: Sequence[str]) -> dict[str, float]:
@@ -97,12 +101,9 @@ def quest(
         click.echo(f"our design broke its promise: {', '.join(report.broken)}", err=True)
         sys.exit(1)
     if check:
-        if any(not path.exists() or path.read_text() != text for path, text in pages(report).items()):
-            raise FernError("docs/quest.md or its chart has other numbers than this run.", command="fern quest")
+        documentation.check(pages(report), "fern quest")
     elif docs or (docs is None and (labours, seed, rates) == (LABOURS, SEED, {})):
-        for path, text in pages(report).items():
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
+        documentation.write(pages(report))
 
 
 def list_faults(as_json: bool) -> None:
@@ -114,6 +115,8 @@ def list_faults(as_json: bool) -> None:
 
 
 quest.add_command(sms)
+quest.add_command(risks)
+quest.add_command(deltas)
 
 if __name__ == "__main__":
     quest(prog_name="fern quest")

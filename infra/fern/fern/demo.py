@@ -128,6 +128,11 @@ class Demo:
                 reached[item["person_name"]] = ("SMS sent", item["sent_at"])
             elif item["state"] == "FAILED":
                 reached[item["person_name"]] = (f"SMS refused: {item['failure']}", item["sending_at"])
+            elif item["state"] == "SUPERSEDED":
+                reached[item["person_name"]] = (
+                    "SMS superseded by a newer one",
+                    item["in_doubt_at"] or item["created_at"],
+                )
             elif item["state"] == "IN_DOUBT":
                 reached[f"{item['person_name']} in doubt"] = ("in doubt whether an SMS went", item["in_doubt_at"])
         return reached

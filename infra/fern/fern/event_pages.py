@@ -89,6 +89,7 @@ def _page(event: type[Event], consumers: list[str]) -> str:
         subject=data["labour_id"],
         time=datetime.fromisoformat(_TIME).astimezone(UTC),
         traceparent=_TRACE,
+        sequence=7,
     )
     return f"""# {event.type}
 

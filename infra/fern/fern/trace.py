@@ -135,7 +135,7 @@ def _message_steps(settings: Settings, event_id: str) -> Iterator[Step]:
             yield Step("SMS sent", message["sent_at"], {**person, "sid": message["sid"]})
         if message["delivered_at"]:
             yield Step("SMS delivered", message["delivered_at"], person)
-        if message["state"] in ("PENDING", "FAILED", "UNDELIVERED"):
+        if message["state"] in ("PENDING", "FAILED", "UNDELIVERED", "SUPERSEDED"):
             yield Step(f"SMS {message['state'].lower()}", None, {**person, "because": message["failure"]})
 
 

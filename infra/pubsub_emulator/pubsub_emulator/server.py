@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -100,6 +101,13 @@ class EmulatorProcess:
         """As `kill -9` does: without finishing or flushing anything."""
         self._process.kill()
         self._process.wait()
+
+    def pause(self) -> None:
+        """The process stops where it is: connections stay open, and nothing is answered."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
 
 def command(data_dir: Path, port: int = 0, http_port: int = 0) -> list[str]:

@@ -17,20 +17,22 @@ from labour.http.statistics import StatisticsOperations, get_statistics
 from labour.http.subscribers import SubscriberController, SubscriptionController
 from labour.settings import Settings
 from messaging import relay
-from messaging.database import create_engine, ping
+from messaging.database import create_engine
 from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork
 from messaging.wakeups import Listener, Waker
 from servicekit.operator_api import OPERATIONS, operator_guard
 from servicekit.rate_limit import RateLimit
+from servicekit.readiness import Readiness
 from servicekit.web import create_app
 
 CONTROLLERS = (LabourController, ContractionController, SubscriberController, SubscriptionController, LiveController)
 
 
 def build(settings: Settings) -> Litestar:
-    engine = create_engine(settings.database_url, process="labour-api")
+    engine = create_engine(settings.database_url, process="labour-api", pool_size=settings.http.pool_size)
     waker = Waker(settings.database_url, relay.CHANNEL, process="labour-api")
+    readiness = Readiness(settings.database_url, process="labour-api")
     tokens = Tokens(settings)
 
     def units_of_work() -> UnitOfWork:
@@ -46,6 +48,7 @@ def build(settings: Settings) -> Litestar:
         yield
         for task in background:
             task.cancel()
+        readiness.close()
         await engine.dispose()
 
     api = Router("/", route_handlers=[*CONTROLLERS, get_statistics], guards=[limit_changes(limit, tokens)])
@@ -64,7 +67,8 @@ def build(settings: Settings) -> Litestar:
             "read": Provide(provide_queries(engine, tokens)),
             "changes": Provide(lambda: changes, sync_to_thread=False),
         },
-        ready=lambda: ping(engine),
+        ready=readiness.check,
         lifespan=lifespan,
+        limits=settings.http,
         cors_origins=settings.cors_origins,
     )

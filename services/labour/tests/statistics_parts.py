@@ -78,7 +78,9 @@ def _average(durations: Sequence[timedelta]) -> Any:
 
 
 def received(recorded: Recorded) -> Received[Any]:
-    return Received(recorded.id, Envelope(recorded.id, "labour", "any", 1, "any", NOW, None, b""), recorded.event)
+    sequence = recorded.sequence  # as the outbox numbers the events of an aggregate
+    envelope = Envelope(recorded.id, "labour", "any", 1, "any", NOW, None, b"", sequence)
+    return Received(recorded.id, envelope, recorded.event)
 
 
 async def statistics_of(engine: AsyncEngine, labour: Labour) -> dict[str, Any]:

@@ -10,7 +10,13 @@ from httpx import AsyncClient
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
-from contracts.events import Event, NotificationDelivered, NotificationFailed, NotificationSent
+from contracts.events import (
+    Event,
+    NotificationDelivered,
+    NotificationFailed,
+    NotificationSent,
+    NotificationSuperseded,
+)
 from contracts.registry import EVENTS, decode
 from e2e.support.api import speaking_as
 from e2e.support.crash import crash_at
@@ -49,6 +55,24 @@ async def test_in_any_order_of_arrival_the_highest_ranked_status_of_a_message_is
     assert await fetch(labour_engine, "SELECT status FROM told") == ["delivered"]
 
 
+@pytest.mark.parametrize("arrived", [("superseded", "sent"), ("sent", "superseded")])
+async def test_a_superseded_message_that_was_sent_after_all_is_sent(
+    labour_units: UnitsOfWork, labour_engine: AsyncEngine, arrived: tuple[str, str]
+) -> None:
+    facts = message_facts()
+    events: dict[str, Event] = {
+        "superseded": NotificationSuperseded(**facts, superseded_at=NOW, reason="a newer message was sent instead"),
+        "sent": NotificationSent(**facts, sent_at=NOW),
+    }
+    seen = []
+    for status in arrived:
+        async with labour_units() as uow:
+            await told.react(uow, [Received(uuid7(), ANY_ENVELOPE, events[status])])
+        seen += await fetch(labour_engine, "SELECT status FROM told")
+
+    assert seen == [arrived[0], "sent"]
+
+
 async def test_the_mother_reads_the_status_of_each_message_with_names(
     labour_client: AsyncClient, labour_units: UnitsOfWork
 ) -> None:
@@ -58,13 +82,18 @@ async def test_the_mother_reads_the_status_of_each_message_with_names(
     sent = NotificationSent(**message_facts(labour_id=labour_id, person_id=grace), sent_at=NOW)
     reason = "the number is a landline"
     failed = NotificationFailed(**message_facts(labour_id=labour_id), failed_at=NOW, reason=reason)
+    superseded = NotificationSuperseded(**message_facts(labour_id=labour_id), superseded_at=NOW, reason=reason)
 
     async with labour_units() as uow:
-        await told.react(uow, [Received(uuid7(), ANY_ENVELOPE, event) for event in (sent, failed)])
+        await told.react(uow, [Received(uuid7(), ANY_ENVELOPE, event) for event in (sent, failed, superseded)])
 
     items = (await labour_client.get(f"{labour}/told")).json()["items"]
     shown = [(item["name"], item["status"], item["news"], item["reason"]) for item in items]
-    assert shown == [("Grace", "sent", "sent", None), ("", "failed", "failed", reason)]
+    assert shown == [
+        ("Grace", "sent", "sent", None),
+        ("", "failed", "failed", reason),
+        ("", "superseded", "superseded", reason),
+    ]
     assert_problem(await labour_client.get(f"/api/v1/labours/{uuid4()}/told"), 404, "no-such-labour")
 
 
@@ -167,7 +196,7 @@ async def test_everything_that_can_happen_to_a_labour_is_sent_as_its_contract_sa
     sent = [(row.topic, open_envelope(row.attributes, row.payload.encode())) for row in rows]
     for topic, envelope in sent:
         assert decode(envelope.type, envelope.version, envelope.data).type == topic
-    theirs = {"notification.sent", "notification.delivered", "notification.failed"}
+    theirs = {"notification.sent", "notification.delivered", "notification.failed", "notification.superseded"}
     assert {topic for topic, _ in sent} == {name for name, _ in EVENTS} - theirs
 
 

@@ -7,7 +7,7 @@ from litestar import Litestar, Router
 from litestar.di import Provide
 
 from messaging import relay
-from messaging.database import create_engine, ping
+from messaging.database import create_engine
 from messaging.pubsub import PubSub
 from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork
@@ -20,6 +20,7 @@ from notification.http.push import PushController, PushVerifier
 from notification.http.webhooks import TwilioController
 from notification.settings import Settings
 from servicekit.operator_api import OPERATIONS, operator_guard
+from servicekit.readiness import Readiness
 from servicekit.web import create_app
 
 NAME = "notification-api"
@@ -27,7 +28,8 @@ NAME = "notification-api"
 
 def build(settings: Settings) -> Litestar:
     """Call it inside the running event loop, which the client of the bus needs."""
-    engine = create_engine(settings.database_url, process=NAME)
+    engine = create_engine(settings.database_url, process=NAME, pool_size=settings.http.pool_size)
+    readiness = Readiness(settings.database_url, process=NAME)
     wake_relay = Waker(settings.database_url, relay.CHANNEL, process=NAME)
     wake_dispatcher = Waker(settings.database_url, ledger.CHANNEL, process=NAME)
     bus = PubSub(settings.project_id)
@@ -43,6 +45,7 @@ def build(settings: Settings) -> Litestar:
         yield
         for task in waking:
             task.cancel()
+        readiness.close()
         await bus.close()
         await engine.dispose()
 
@@ -61,9 +64,11 @@ def build(settings: Settings) -> Litestar:
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
             "retention": Provide(lambda: Retention.of(engine, settings), sync_to_thread=False),
             "settings": Provide(lambda: settings, sync_to_thread=False),
-            "consumer": Provide(lambda: consumer, sync_to_thread=False),
+            "push_consumer": Provide(lambda: consumer, sync_to_thread=False),
             "push_verifier": Provide(lambda: verifier, sync_to_thread=False),
         },
-        ready=lambda: ping(engine),
+        ready=readiness.check,
         lifespan=lifespan,
+        limits=settings.http,
+        operators=("/operations/", "/api/"),
     )

@@ -11,9 +11,11 @@ from uuid import UUID
 import asyncpg
 from msgspec.structs import astuple
 from sqlalchemy import (
+    BigInteger,
     Column,
     DateTime,
     ForeignKey,
+    Index,
     Integer,
     MetaData,
     SmallInteger,
@@ -55,13 +57,14 @@ notification_table = Table(
     Column("id", Uuid, primary_key=True),
     Column("event_id", Uuid, nullable=False),
     Column("event_type", Text, nullable=False),
-    Column("labour_id", Uuid, nullable=False, index=True),
+    Column("labour_id", Uuid, nullable=False),
     Column("person_id", Uuid, nullable=False),
     Column("person_name", Text, nullable=False),
     Column("phone", Text, nullable=False),
     Column("channel", Text, nullable=False),
     Column("body", Text, nullable=False),
     Column("segments", SmallInteger, nullable=False),
+    Column("sequence", BigInteger),
     Column("state", Text, nullable=False, server_default="PENDING"),
     Column("attempt", Integer, nullable=False, server_default="0"),
     Column("next_attempt_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
@@ -75,6 +78,7 @@ notification_table = Table(
     Column("sent_at", DateTime(timezone=True)),
     Column("delivered_at", DateTime(timezone=True)),
     UniqueConstraint("event_id", "person_id", "channel", name="notification_once_per_person"),
+    Index("notification_order", "labour_id", "person_id", "sequence"),
 )
 
 suppression_table = Table(

@@ -54,19 +54,37 @@ async def client(url: str, *, token: str = TOKEN, sender: str = SENDER, timeout:
         await twilio.close()
 
 
-def notification(phone: str = PHONE, *, event_type: str = "labour.begun") -> Notification:
+def notification(
+    phone: str = PHONE,
+    *,
+    event_type: str = "labour.begun",
+    sequence: int | None = None,
+    labour_id: UUID | None = None,
+    person_id: UUID | None = None,
+) -> Notification:
     new_id = uuid7()
     return Notification(
         id=new_id,
         event_id=uuid7(),
         event_type=event_type,
-        labour_id=uuid7(),
-        person_id=uuid7(),
+        labour_id=labour_id or uuid7(),
+        person_id=person_id or uuid7(),
         person_name="Grace",
         phone=phone,
         body=wording.write(event_type, mother_name="Ada", notification_id=new_id),
         segments=1,
+        sequence=sequence,
     )
+
+
+def in_order(phone: str = PHONE, *, count: int = 2) -> list[Notification]:
+    """Messages to one person about one labour, oldest first: the beginning, announcements, and the birth."""
+    types = ["labour.begun", *["labour.announced"] * (count - 2), "labour.completed"]
+    labour_id, person_id = uuid7(), uuid7()
+    return [
+        notification(phone, event_type=event_type, sequence=number, labour_id=labour_id, person_id=person_id)
+        for number, event_type in enumerate(types, 1)
+    ]
 
 
 def notifications(count: int) -> list[Notification]:
@@ -131,7 +149,7 @@ class PostOffice:
             assert await self.put_in_doubt(one)
             await self.reconciler().run_once()
         async with self.units() as uow:
-            await ledger.take(uow.connection, limit=1, lease_seconds=60, call_within=1)
+            await ledger.take(uow, limit=1, lease_seconds=60, call_within=1)
         return one.id
 
     async def expire_leases(self) -> int:
@@ -164,7 +182,7 @@ class PostOffice:
     async def put_in_doubt(self, one: Notification) -> bool:
         """As a sender leaves it that dies before its call: taken, and the lease expired. False if it is not due."""
         async with self.units() as uow:
-            leases = await ledger.take(uow.connection, limit=1, lease_seconds=0, call_within=0)
+            leases, _ = await ledger.take(uow, limit=1, lease_seconds=0, call_within=0)
         return [lease.id for lease in leases] == [one.id] and await self.expire_leases() == 1
 
     def fault(self, name: str, **settings: Any) -> None:

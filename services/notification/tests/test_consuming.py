@@ -21,17 +21,19 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
-from contracts.events import Event, LabourCompleted, SubscriberAdded, SubscriberRemoved
+from contracts.events import Event, InviteRevoked, LabourCompleted, SubscriberAdded, SubscriberRemoved
 from e2e.support.bus import apply_topology, pull_all
 from e2e.support.http_server import served
 from e2e.support.schema import schema_differences
 from e2e.support.waiting import eventually
 from messaging.bus import Message, Outgoing
-from messaging.consumer import Consumer, Verdict
-from messaging.envelope import attributes
+from messaging.consumer import Consumer, Received, Verdict
+from messaging.envelope import Envelope, attributes
+from messaging.errors import ReactionsFailed
 from messaging.pubsub import PubSub
 from messaging.unit_of_work import UnitsOfWork
 from notification.app import build
+from notification.application.batch_reaction import react_to_batch
 from notification.consumer import create_consumer
 from notification.domain.reactions import TOPICS
 from notification.storage import metadata
@@ -41,6 +43,7 @@ from .sms_parts import local_settings
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 ACK, NACK = Verdict.ACK, Verdict.NACK
+ANY_ENVELOPE = Envelope(uuid7(), "labour", "any", 1, "any", NOW, None, b"")
 
 
 @pytest.fixture
@@ -133,6 +136,22 @@ async def test_an_event_ahead_of_its_roster_waits_until_the_roster_is_complete(
     assert await consumer.handle([delivery(second), delivery(leaving), waiting]) == [ACK, ACK, ACK]
 
     assert set(await told(notification_engine)) == expected
+
+
+async def test_every_event_without_a_reaction_is_named_before_anything_is_written(
+    notification_engine: AsyncEngine, notification_units: UnitsOfWork
+) -> None:
+    events, _ = a_labour(2)
+    labour_id = events[0].labour_id
+    events += [InviteRevoked(labour_id=labour_id, invite_id=uuid7()) for _ in range(2)]
+    batch = [Received(uuid7(), ANY_ENVELOPE, event) for event in events]
+
+    with pytest.raises(ReactionsFailed) as failed:
+        async with notification_units() as uow:
+            await react_to_batch(uow, batch, wake_dispatcher=lambda: None)
+
+    assert set(failed.value.errors) == {received.id for received in batch[-2:]}
+    assert await told(notification_engine) == []
 
 
 async def test_the_dispatcher_is_woken_after_the_commit_and_only_when_there_is_something_to_send(

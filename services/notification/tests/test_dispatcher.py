@@ -3,13 +3,16 @@
 import asyncio
 import contextlib
 import time
+from datetime import timedelta
 
+import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
 from e2e.support.crash import crash_at
 from e2e.support.waiting import eventually
 from fern.runtime.postgres import TemporaryServer
+from messaging import clock
 from messaging.database import connect_raw
 from notification.delivery import dispatcher, recorder
 
@@ -25,6 +28,28 @@ async def test_a_pending_message_is_sent_once_and_reported_once(office: PostOffi
     row = await office.row(one.id)
     assert (row["state"], row["attempt"], [row["sid"]]) == ("SENT", 1, office.texts(one))
     assert await office.events(one.id) == ["notification.sent"]
+
+
+@pytest.mark.parametrize("days", [120, -120])
+async def test_a_dispatcher_with_a_wrong_clock_sends_once_and_resolves_what_is_in_doubt(
+    office: PostOffice, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    """Leases, pauses and the quarantine are the database's times. The event's time is, too."""
+    monkeypatch.setattr(clock, "OFFSET", timedelta(days=days))
+    doubtful = await office.post_one("+12025550177")
+    assert await office.put_in_doubt(doubtful)
+    sent = await office.post_one()
+
+    await office.dispatcher().run_once()
+    await office.reconciler().run_once()
+    await office.dispatcher().run_once()
+
+    for one in (sent, doubtful):
+        assert [(await office.row(one.id))["sid"]] == office.texts(one)
+        assert await office.events(one.id) == ["notification.sent"]
+    async with office.units() as uow:
+        times = await uow.connection.fetch("SELECT occurred_at, recorded_at FROM outbox")
+    assert all(abs(occurred - recorded) < timedelta(hours=1) for occurred, recorded in times)
 
 
 async def test_many_dispatchers_share_the_work_without_doubling_any(office: PostOffice) -> None:

@@ -17,7 +17,7 @@ SIDS = [f"SM{number:032}" for number in range(100)]
 async def leased(office: PostOffice, count: int) -> list[Lease]:
     await office.post_many(count)
     async with office.units() as uow:
-        return await ledger.take(uow.connection, limit=count, lease_seconds=60, call_within=10)
+        return (await ledger.take(uow, limit=count, lease_seconds=60, call_within=10)).leases
 
 
 async def transactions(office: PostOffice) -> Counter[str]:
@@ -32,7 +32,7 @@ async def states(office: PostOffice, leases: list[Lease]) -> list[str]:
 
 async def record_while_one_is_written(office: PostOffice, outcomes: list[tuple[Lease, SendOutcome]]) -> list[object]:
     """Holds the transaction of the first outcome until all the others have arrived; returns what each of them led to."""
-    ours = Recorder(office.units)
+    ours = Recorder(office.units, wake=lambda: None)
     (first, outcome), *others = outcomes
     async with held_at(recorder.AFTER_RECORD, ours.record(first, outcome)):
         waiting = [asyncio.create_task(ours.record(lease, other)) for lease, other in others]
@@ -101,7 +101,7 @@ async def test_two_outcomes_of_one_message_are_recorded_in_the_order_they_came(o
 
 async def test_an_outcome_is_recorded_even_if_its_sender_is_cancelled_meanwhile(office: PostOffice) -> None:
     first, second = await leased(office, 2)
-    ours = Recorder(office.units)
+    ours = Recorder(office.units, wake=lambda: None)
 
     async with held_at(recorder.AFTER_RECORD, ours.record(first, Accepted(SIDS[0]))):
         cancelled = asyncio.create_task(ours.record(second, Accepted(SIDS[1])))
@@ -115,7 +115,7 @@ async def test_an_outcome_is_recorded_even_if_its_sender_is_cancelled_meanwhile(
 
 async def test_after_a_crash_before_the_commit_none_of_the_set_is_recorded(office: PostOffice) -> None:
     first, *others = await leased(office, 3)
-    ours, reached, arrived = Recorder(office.units), asyncio.Event(), asyncio.Event()
+    ours, reached, arrived = Recorder(office.units, wake=lambda: None), asyncio.Event(), asyncio.Event()
 
     async def crash_at_the_second_transaction() -> None:
         if reached.is_set():

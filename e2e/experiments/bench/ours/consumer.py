@@ -30,7 +30,6 @@ def message(event: Event) -> Message:
     event_id, key = uuid7(), str(event.labour_id)
     about = {"type": event.type, "version": event.version, "subject": key, "time": datetime.now(UTC)}
     context = attributes(id=event_id, source="labour", traceparent=TRACE, **about)  # type: ignore[arg-type]
-    context["ce-sequence"] = "0" * 20
     return Message(f"{NAME}.{event.type}", str(event_id), str(event_id), msgspec.json.encode(event), context, 1)
 
 

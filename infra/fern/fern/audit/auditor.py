@@ -45,10 +45,11 @@ _TOLD_DIFFERENCES = """
     WITH ledger AS (
         SELECT id, event_id, labour_id, coalesce(delivered_at, sent_at, in_doubt_at, sending_at, created_at) AS since,
             CASE state WHEN 'SENT' THEN 'sent' WHEN 'DELIVERED' THEN 'delivered'
-                WHEN 'UNDELIVERED' THEN 'failed' WHEN 'FAILED' THEN 'failed' END AS status
+                WHEN 'UNDELIVERED' THEN 'failed' WHEN 'FAILED' THEN 'failed' WHEN 'SUPERSEDED' THEN 'superseded' END AS status
         FROM notification WHERE id > $4 AND id <= $5)
     SELECT id, coalesce(ledger.event_id, told.labour_id) AS about, ledger.labour_id, since, ledger.status AS status,
-        told.status IS NULL OR (told.status = 'sent' AND ledger.status IN ('delivered', 'failed')) AS is_behind
+        told.status IS NULL OR (told.status = 'sent' AND ledger.status IN ('delivered', 'failed'))
+            OR (told.status = 'superseded' AND ledger.status IS NOT NULL) AS is_behind
     FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS told (id, labour_id, status) FULL JOIN ledger USING (id)
     WHERE told.status IS DISTINCT FROM ledger.status
 """
@@ -63,6 +64,13 @@ _UNSETTLED = (
     "SELECT id, event_id, state, created_at FROM notification WHERE state IN ('PENDING', 'SENDING', 'IN_DOUBT')"
 )
 
+_SUPERSEDED = """
+    SELECT id, event_id, EXISTS (
+        SELECT FROM notification AS newer WHERE newer.labour_id = older.labour_id AND newer.person_id = older.person_id
+            AND newer.sequence > older.sequence AND newer.state <> 'SUPERSEDED') AS has_newer
+    FROM notification AS older WHERE state = 'SUPERSEDED'
+"""
+
 _SENT = 'SELECT id, event_id, sid FROM notification WHERE sid IS NOT NULL ORDER BY sid COLLATE "C"'
 
 # The reference at the end of a text, and the phone: they identify a text whose sid the ledger does not have.
@@ -71,6 +79,8 @@ _BY_REFERENCE = """
     FROM unnest($1::text[], $2::text[]) AS text (reference, phone) JOIN notification USING (phone)
     WHERE right(body, 9) = reference
 """
+
+_HIGHEST_ID = "SELECT event_id FROM outbox ORDER BY event_id DESC LIMIT 1"
 
 
 async def audit(
@@ -93,13 +103,15 @@ async def audit(
         async with AsyncExitStack() as stack:
             connections = {name: await _connect(url, stack) for name, url in databases.items()}
             now = await connections["labour"].fetchval("SELECT clock_timestamp()")
+            # A process whose clock is ahead records events with ids of the future.
+            recorded = [await connection.fetchval(_HIGHEST_ID) for connection in connections.values()]
             run = AuditRun(
                 connections,
                 report,
                 consumers=Declared.load().consumers(),
                 dead=dead,
                 overdue_before=now - timedelta(seconds=overdue_seconds),
-                end=first_id(now + timedelta(milliseconds=1)),
+                end=max(first_id(now + timedelta(milliseconds=1)), *filter(None, recorded)),
                 progress=progress,
             )
             await reconcile_events(run, "labour", {"notification": judge_ledger, "statistics": judge_statistics})
@@ -110,6 +122,7 @@ async def audit(
             for service in connections:
                 await check_order(run, service)
             await _count_unsettled(run)
+            await _count_superseded(run)
             await _compare_texts(run, sandbox)
     except Exception as error:
         if not is_transient(error):
@@ -159,6 +172,17 @@ async def _count_unsettled(run: AuditRun) -> None:
             stage.held += 1
             what = f"Message {row['id']} about this event is {row['state']}, and should be settled by now."
             run.report.add("stuck", row["event_id"], "texts", what, f"fern sms ls --state {row['state']}")
+
+
+async def _count_superseded(run: AuditRun) -> None:
+    """Messages that were not sent, because a newer one to the same person about the same labour was."""
+    ledger = run.databases["notification"]
+    async with ledger.transaction(readonly=True):
+        async for row in ledger.cursor(_SUPERSEDED, prefetch=CHUNK):
+            run.report.superseded += 1
+            if not row["has_newer"]:
+                what = f"Message {row['id']} is superseded, and the person has no newer message about this labour."
+                run.report.add("lost", row["event_id"], "texts", what)
 
 
 async def _compare_texts(run: AuditRun, sandbox: str | None) -> None:
@@ -225,6 +249,9 @@ async def _judge_unknown(run: AuditRun, messages: list[dict[str, Any]]) -> None:
             report.add("duplicated", row["event_id"], "texts", what)
         elif row["state"] == "FAILED" and row["failure_code"]:
             what = f"Message {row['id']} was refused, and yet the provider has a text for it: {message['sid']}."
+            report.add("unexplained", row["event_id"], "texts", what)
+        elif row["state"] == "SUPERSEDED":
+            what = f"Message {row['id']} is superseded, and yet the provider has a text for it: {message['sid']}."
             report.add("unexplained", row["event_id"], "texts", what)
         elif row["sid"]:
             stage.due, stage.done = stage.due + 1, stage.done + 1

@@ -22,7 +22,12 @@ from fern.settings import CONSUMERS
 from messaging.retention import first_id
 
 CHUNK = 5000  # ids of one list held at a time
-STATUS_RANKS = {"notification.sent": 1, "notification.delivered": 2, "notification.failed": 2}
+STATUS_RANKS = {
+    "notification.superseded": 0,
+    "notification.sent": 1,
+    "notification.delivered": 2,
+    "notification.failed": 2,
+}
 
 _END_OF_CHUNK = "SELECT id FROM ({}) AS list WHERE id > $1 ORDER BY id OFFSET $2 LIMIT 1"
 
@@ -77,7 +82,7 @@ _LEDGER_DIFFERENCES = """
 
 _STATUS_NOT_TOLD = """
     SELECT status.event_id FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS status (event_id, notification_id, rank)
-    LEFT JOIN told USING (notification_id) WHERE coalesce(told.rank, 0) < status.rank
+    LEFT JOIN told USING (notification_id) WHERE coalesce(told.rank, -1) < status.rank
 """
 
 _ROSTERS = "SELECT labour_id, version FROM roster WHERE labour_id > $1 AND labour_id <= $2"

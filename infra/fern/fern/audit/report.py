@@ -58,6 +58,7 @@ class AuditReport:
     parked: int = 0
     discarded: int = 0  # outbox rows that a person discarded
     given_up: int = 0  # dead letters that a person discarded
+    superseded: int = 0  # messages that were not sent, because a newer one to the same person was
     texts_compared: bool = False
     totals: dict[Kind, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -112,6 +113,8 @@ def _remarks(report: AuditReport, name: str, stage: Stage) -> list[str]:
     if name == "texts" and not report.texts_compared:
         remarks.append("by our own ledger, without a sandbox to compare with")
     counts = {"on their way": stage.waiting}
+    if name == "texts":
+        counts |= {"superseded by a newer text": report.superseded}
     if name == "published":
         counts |= {"parked": report.parked, "discarded": report.discarded}
     if name == "claimed":

@@ -9,7 +9,7 @@ from fern.errors import FernError
 from fern.output import json_option, limit_option, print_json, print_table
 from sms_sandbox.command import main as sandbox
 
-STATES = ("PENDING", "SENDING", "IN_DOUBT", "SENT", "DELIVERED", "UNDELIVERED", "FAILED")
+STATES = ("PENDING", "SENDING", "IN_DOUBT", "SENT", "DELIVERED", "UNDELIVERED", "FAILED", "SUPERSEDED")
 DECISIONS = {"sent": "counts as sent", "send-again": "is sent again", "give-up": "is given up"}
 
 

@@ -194,8 +194,8 @@ TOPICS: dict[str, list[str]] = tomllib.loads((PROJECT_ROOT / "infra/topology.tom
 
 def draw_up(labour: Any, notification: Any, texts: int, labour_claims: Any, dead: int) -> dict[str, int]:
     """Three equations: committed = published, wanted = claimed, owed = sent = texts. The difference is on the way, refused, or
-    waits for a person's decision; a stage that has more than the stage before is unexplained. An event that two consumers take is
-    wanted and claimed twice.
+    waits for a person's decision; a stage that has more than the stage before is unexplained. A superseded text is not owed. An
+    event that two consumers take is wanted and claimed twice.
 
     `labour_claims` and `texts` were read before the others, so that nothing in motion seems to have no cause.
     """
@@ -214,10 +214,11 @@ def draw_up(labour: Any, notification: Any, texts: int, labour_claims: Any, dead
         "claimed": claimed_there + claimed_back,
         "repeats": notification["claims"]["repeats"] + labour["claims"]["repeats"],
         "dead": dead,
-        "owed": sum(states.values()),
+        "owed": sum(states.values()) - states["SUPERSEDED"],
         "sent": sent,
         "texts": texts,
         "refused": states["FAILED"],
+        "superseded": states["SUPERSEDED"],
         "in_doubt": states["IN_DOUBT"],
         "unsettled": unsettled,
     }

@@ -1,6 +1,6 @@
 """The commands. Each runs in the unit of work of its context, and is committed with it or not at all."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from labour.application.access import CommandContext
@@ -11,6 +11,7 @@ from labour.domain.labour import Labour
 from labour.domain.phone import to_e164
 from labour.domain.subscriber import Channel, Role, Subscriber
 from labour.domain.update import Update, UpdateKind
+from messaging import clock
 
 
 async def plan_labour(context: CommandContext, *, mother_name: str, first_labour: bool = True) -> Labour:
@@ -136,4 +137,4 @@ async def change_role(context: CommandContext, labour_id: UUID, subscriber_id: U
 
 
 def _now() -> datetime:
-    return datetime.now(UTC)
+    return clock.now()

@@ -43,9 +43,9 @@ _LOAD_CONTRACTIONS = f"""
 
 _SAVE_CONTRACTIONS = f"""
     INSERT INTO statistics_contraction ({", ".join(KnownContraction.__struct_fields__)})
-    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::timestamptz[], $5::smallint[], $6::integer[], $7::uuid[])
-    ON CONFLICT (id) DO UPDATE SET (started_at, ended_at, stage, version, event_id)
-        = ROW (excluded.started_at, excluded.ended_at, excluded.stage, excluded.version, excluded.event_id)
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::timestamptz[], $5::smallint[], $6::bigint[], $7::uuid[])
+    ON CONFLICT (id) DO UPDATE SET (started_at, ended_at, stage, sequence, event_id)
+        = ROW (excluded.started_at, excluded.ended_at, excluded.stage, excluded.sequence, excluded.event_id)
 """  # noqa: S608
 
 # The balances grow by what was inserted, not by what was asked for.
@@ -67,7 +67,7 @@ async def react_to_batch(uow: UnitOfWork, events: Sequence[Received[Event]]) -> 
     postings, changed = list[Posting](), dict[UUID, KnownContraction]()
     for received in events:
         of_labour = known[received.event.labour_id]
-        reaction = react(received.id, received.event, of_labour)
+        reaction = react(received.id, received.envelope.sequence, received.event, of_labour)
         postings += reaction.postings
         if contraction := reaction.contraction:
             of_labour[contraction.id] = changed[contraction.id] = contraction

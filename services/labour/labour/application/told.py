@@ -1,12 +1,13 @@
 """The delivery status of every message about a labour: a projection of `notification.*` events, so that no service is called.
 
-The events of one message may arrive in any order. Its status only moves to a higher rank: sent, then delivered or failed.
+The events of one message may arrive in any order. Its status only moves to a higher rank: superseded, sent, then delivered or
+failed. A superseded message was not sent because a newer one was; if it was sent after all, `sent` follows.
 """
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from uuid import UUID
 
 import msgspec
@@ -14,22 +15,35 @@ from sqlalchemy import Select, and_, func, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from contracts.events import Event, NotificationDelivered, NotificationFailed, NotificationSent
+from contracts.events import (
+    Event,
+    NotificationDelivered,
+    NotificationFailed,
+    NotificationSent,
+    NotificationSuperseded,
+)
 from labour.application.access import Action, authorize
 from labour.storage import subscriber_table, told_table
 from messaging.consumer import Received
 from messaging.unit_of_work import UnitOfWork
 
-TOPICS = (NotificationSent.type, NotificationDelivered.type, NotificationFailed.type)
+StatusEvent = NotificationSent | NotificationDelivered | NotificationFailed | NotificationSuperseded
+TOPICS = tuple(event.type for event in get_args(StatusEvent))
 
 
 class DeliveryStatus(StrEnum):
+    SUPERSEDED = "superseded"
     SENT = "sent"
     DELIVERED = "delivered"
     FAILED = "failed"
 
 
-RANKS = {DeliveryStatus.SENT: 1, DeliveryStatus.DELIVERED: 2, DeliveryStatus.FAILED: 2}
+RANKS = {
+    DeliveryStatus.SUPERSEDED: 0,
+    DeliveryStatus.SENT: 1,
+    DeliveryStatus.DELIVERED: 2,
+    DeliveryStatus.FAILED: 2,
+}
 
 _POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]
 _TYPES = {column.name: column.type.compile(_POSTGRES) for column in told_table.columns}
@@ -71,7 +85,7 @@ class ToldView(msgspec.Struct, frozen=True):
     at: datetime
     reason: str | None
     news: Annotated[
-        Literal["sent", "delivered", "failed"],
+        Literal["superseded", "sent", "delivered", "failed"],
         msgspec.Meta(
             description="Deprecated since 1.1: use `status`, which has the same value.",
             extra_json_schema={"deprecated": True, "extra": {"deprecated": True}},  # Litestar reads `extra`
@@ -79,7 +93,7 @@ class ToldView(msgspec.Struct, frozen=True):
     ]
 
 
-def to_row(event: NotificationSent | NotificationDelivered | NotificationFailed) -> dict[str, object]:
+def to_row(event: StatusEvent) -> dict[str, object]:
     match event:
         case NotificationSent():
             status, at, reason = DeliveryStatus.SENT, event.sent_at, None
@@ -87,6 +101,8 @@ def to_row(event: NotificationSent | NotificationDelivered | NotificationFailed)
             status, at, reason = DeliveryStatus.DELIVERED, event.delivered_at, None
         case NotificationFailed():
             status, at, reason = DeliveryStatus.FAILED, event.failed_at, event.reason
+        case NotificationSuperseded():
+            status, at, reason = DeliveryStatus.SUPERSEDED, event.superseded_at, event.reason
     return {
         "notification_id": event.notification_id,
         "labour_id": event.labour_id,
@@ -102,11 +118,7 @@ def to_row(event: NotificationSent | NotificationDelivered | NotificationFailed)
 
 
 async def react(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collection[UUID]:
-    rows = [
-        to_row(received.event)
-        for received in events
-        if isinstance(received.event, NotificationSent | NotificationDelivered | NotificationFailed)
-    ]
+    rows = [to_row(received.event) for received in events if isinstance(received.event, StatusEvent)]
     await uow.connection.execute(_SAVE, *([row[name] for row in rows] for name in _TYPES))
     return ()
 

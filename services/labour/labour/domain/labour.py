@@ -135,7 +135,6 @@ class Labour(Aggregate):
                 started_at=contraction.started_at,
                 ended_at=contraction.ended_at,
                 intensity=contraction.intensity,
-                labour_version=self.version + 1,  # after this event
             ),
             now,
         )

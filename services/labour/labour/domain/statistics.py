@@ -69,7 +69,8 @@ class Stage(IntEnum):
 class KnownContraction(Struct, frozen=True):
     """The newest that is known of a contraction. A deleted one is kept, without times: its older events may still arrive.
 
-    `version` is that of the labour at a correction. It orders the corrections of one stage; the clocks of two processes do not.
+    `sequence` is that of the event. It orders the corrections of one stage; the clocks of two processes do not. It is 0 for an
+    event that was recorded without one.
     """
 
     id: UUID
@@ -77,12 +78,12 @@ class KnownContraction(Struct, frozen=True):
     started_at: datetime | None
     ended_at: datetime | None
     stage: int
-    version: int
+    sequence: int
     event_id: UUID
 
     @property
     def order(self) -> tuple[int, int, UUID]:
-        return self.stage, self.version, self.event_id
+        return self.stage, self.sequence, self.event_id
 
 
 class Posting(Struct, frozen=True):
@@ -118,7 +119,7 @@ class Statistics(Struct, frozen=True):
     phases: list[PhaseTime]
 
 
-def react(event_id: UUID, event: Event, known: Mapping[UUID, KnownContraction]) -> Reaction:
+def react(event_id: UUID, sequence: int | None, event: Event, known: Mapping[UUID, KnownContraction]) -> Reaction:
     """`known` has all known contractions of the event's labour, by their ids."""
     match event:
         case LabourBegun():
@@ -128,7 +129,7 @@ def react(event_id: UUID, event: Event, known: Mapping[UUID, KnownContraction]) 
         case LabourCompleted():
             return Reaction([_entered(event_id, event, Phase.COMPLETE, event.completed_at)])
         case ContractionStarted() | ContractionEnded() | ContractionCorrected() | ContractionDeleted():
-            heard = _heard(event_id, event)
+            heard = _heard(event_id, sequence or 0, event)
             before = known.get(heard.id)
             if before is not None and before.order >= heard.order:
                 return Reaction(_postings(event_id, event, {}))
@@ -178,10 +179,9 @@ def _postings(event_id: UUID, event: Event, amounts: Mapping[str, int]) -> list[
     return [Posting(event_id, what, event.labour_id, amount) for what, amount in changed.items()]
 
 
-def _heard(event_id: UUID, event: ContractionEvent) -> KnownContraction:
+def _heard(event_id: UUID, sequence: int, event: ContractionEvent) -> KnownContraction:
     start: datetime | None = None
     end: datetime | None = None
-    version = 0
     match event:
         case ContractionStarted():
             stage, start = Stage.STARTED, event.started_at
@@ -189,7 +189,7 @@ def _heard(event_id: UUID, event: ContractionEvent) -> KnownContraction:
             stage, start, end = Stage.ENDED, event.started_at, event.ended_at
         case ContractionCorrected():
             stage = Stage.START_CORRECTED if event.ended_at is None else Stage.CORRECTED
-            start, end, version = event.started_at, event.ended_at, event.labour_version or 0
+            start, end = event.started_at, event.ended_at
         case ContractionDeleted():
             stage = Stage.DELETED
-    return KnownContraction(event.contraction_id, event.labour_id, start, end, stage, version, event_id)
+    return KnownContraction(event.contraction_id, event.labour_id, start, end, stage, sequence, event_id)

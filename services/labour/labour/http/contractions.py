@@ -1,6 +1,6 @@
 """REST routes for contractions and the advice that follows from them."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -12,6 +12,7 @@ from labour.application import commands, queries
 from labour.application.views import ContractionView, show
 from labour.domain.advice import Advice
 from labour.http.responses import Id, Read, Run, no_content
+from messaging import clock
 from servicekit.web import Items
 
 When = Annotated[datetime, Meta(tz=True, description="RFC 3339 with an offset; the current time if left out")]
@@ -71,4 +72,4 @@ class ContractionController(Controller):
 
     @get("/advice", summary="Get advice with its reasons, most urgent first. The mother and birth partners may.")
     async def advice(self, read: Read, labour_id: Id) -> Items[Advice]:
-        return Items(await read(queries.get_advice, labour_id, datetime.now(UTC)))
+        return Items(await read(queries.get_advice, labour_id, clock.now()))

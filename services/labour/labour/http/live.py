@@ -35,18 +35,22 @@ log = get_logger()
 
 HEARTBEAT_SECONDS = 15.0  # proxies close a connection that is silent for a minute
 POLL_SECONDS = 3.0  # the safety net for lost wake-ups
+LOOKS = 2  # streams that read their labour at once: however many are open, they leave the database to the requests
 REST_SECONDS = 0.05  # the shortest time between two queries, however many wake-ups arrive
 
 
 class Mark(NamedTuple):
-    """What a stream has sent. The status of a message only moves to a higher rank, so the sum of ranks grows with each change."""
+    """What a stream has sent. The status of a message only moves to a higher rank, so the sum of ranks grows with each change.
+
+    The lowest rank is 0, and counts as 1 here: a message that is added changes the sum, too.
+    """
 
     version: int
     told: int
 
 
 _MARKS = text("""
-    SELECT id, version, (SELECT coalesce(sum(rank), 0) FROM told WHERE told.labour_id = labour.id) AS told
+    SELECT id, version, (SELECT coalesce(sum(rank + 1), 0) FROM told WHERE told.labour_id = labour.id) AS told
     FROM labour WHERE id = ANY(:ids)
 """)
 
@@ -67,6 +71,7 @@ class Changes:
         self._engine = engine
         self._watches = set[Watch]()
         self._woken = asyncio.Event()
+        self.looking = asyncio.Semaphore(LOOKS)
         self.ended = False
 
     def wake(self) -> None:
@@ -116,7 +121,7 @@ class Picture(NamedTuple):
 
     @property
     def mark(self) -> Mark:
-        return Mark(self.labour.version, sum(RANKS[one.status] for one in self.told))
+        return Mark(self.labour.version, sum(RANKS[one.status] + 1 for one in self.told))
 
 
 async def _look_at(connection: AsyncConnection, caller: str, labour_id: UUID) -> Picture:
@@ -150,7 +155,8 @@ async def _events(read: RunQuery, changes: Changes, first: Picture) -> AsyncIter
                 continue
             watch.changed.clear()
             try:
-                now = await read(_look_at, watch.labour_id)
+                async with changes.looking:
+                    now = await read(_look_at, watch.labour_id)
             except NoSuchLabour:
                 return  # the reader is no longer a subscriber
             except Exception as error:

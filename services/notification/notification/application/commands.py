@@ -4,13 +4,15 @@ from uuid import UUID
 
 from messaging.unit_of_work import UnitOfWork
 from notification.delivery import ledger
-from notification.domain.errors import NoSuchNotification, NotInDoubt
+from notification.domain.errors import NewerTaken, NoSuchNotification, NotInDoubt
 from notification.domain.notification import NotificationState, Resolution
 from notification.domain.transitions import record_failed, record_sent, send_again
 
 
 async def resolve(uow: UnitOfWork, notification_id: UUID, resolution: Resolution) -> None:
-    """Raises NoSuchNotification, or NotInDoubt if its state has changed."""
+    """Raises NoSuchNotification, NotInDoubt if its state has changed, or NewerTaken if it would follow a newer message."""
+    if resolution is Resolution.SEND_AGAIN and await ledger.must_not_be_sent_again(uow.connection, notification_id):
+        raise NewerTaken(notification_id)
     start = (NotificationState.IN_DOUBT,)
     match resolution:
         case Resolution.SENT:

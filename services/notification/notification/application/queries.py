@@ -14,7 +14,9 @@ from notification.storage import notification_table
 
 
 class NotificationView(msgspec.Struct, frozen=True):
-    """`failure` is the reason why the message failed or, before that, the result of the last attempt that did not succeed."""
+    """`failure` is the reason why the message failed or was superseded or, before that, the result of the last attempt that did
+    not succeed.
+    """
 
     id: UUID
     event_id: UUID

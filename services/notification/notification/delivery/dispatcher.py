@@ -1,6 +1,6 @@
 """Sends each pending SMS once.
 
-1. Take rows: set SENDING, attempt + 1 and a lease, and commit.
+1. Take rows: set SENDING, attempt + 1 and a lease, and commit. A message whose newer one was taken is superseded instead.
 2. Check the clock: a process that was paused too long after step 1 must not call, because its lease may have expired.
 3. Call the provider, with no transaction open and no row locked.
 4. Record the outcome and its event in one transaction, only if the row still belongs to this attempt. `recorder.py` does so
@@ -85,7 +85,7 @@ class Dispatcher:
         self._units_of_work, self._provider, self._callback_url = units_of_work, provider, callback_url
         self._lease_seconds, self._call_within = lease_seconds, call_within
         self._in_flight, self._poll_interval, self._stop_limit = in_flight, poll_interval, stop_limit
-        self._recorder = Recorder(units_of_work)
+        self._recorder = Recorder(units_of_work, self.wake)
         self._rate = SendRate(per_second)
         self._woken = asyncio.Event()
         self._credentials_backoff = Backoff(base=1.0, cap=60.0)
@@ -146,10 +146,13 @@ class Dispatcher:
         if limit <= 0:
             return []
         async with self._units_of_work() as uow:
-            leases = await ledger.take(
-                uow.connection, limit=limit, lease_seconds=self._lease_seconds, call_within=self._call_within
+            leases, superseded = await ledger.take(
+                uow, limit=limit, lease_seconds=self._lease_seconds, call_within=self._call_within
             )
         self._rate.spend(len(leases))
+        if superseded:
+            log.info("messages superseded", count=superseded)
+            self.wake()  # they took the places of others that may be due
         return leases
 
     async def send(self, lease: Lease) -> None:

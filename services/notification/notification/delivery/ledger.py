@@ -6,19 +6,18 @@ The table itself is in `storage.py`, and the transitions are in `domain/transiti
 """
 
 import time
-from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
 import msgspec
 
-from contracts.events import NotificationDelivered, NotificationFailed, NotificationSent
+from contracts.events import NotificationDelivered, NotificationFailed, NotificationSent, NotificationSuperseded
 from messaging.unit_of_work import UnitOfWork
 from notification.domain.notification import InDoubt, Lease, Notification, NotificationState
-from notification.domain.transitions import Transition
+from notification.domain.transitions import NEWER_TAKEN, Transition
 from notification.storage import column_types, notification_table
 
 CHANNEL = "notification_pending"  # the NOTIFY channel that wakes dispatchers
@@ -31,27 +30,72 @@ _INSERT = f"""
     ON CONFLICT (event_id, person_id, channel) DO NOTHING
 """  # noqa: S608
 
-# Oldest first. SKIP LOCKED leaves out the rows that another dispatcher is taking at this moment.
-_TAKE = """
-    UPDATE notification SET state = 'SENDING', attempt = attempt + 1, sending_at = clock_timestamp(),
-        lease_until = clock_timestamp() + make_interval(secs => $2)
-    WHERE id IN (
-        SELECT id FROM notification WHERE state = 'PENDING' AND next_attempt_at <= clock_timestamp()
-        ORDER BY next_attempt_at, id LIMIT $1 FOR UPDATE SKIP LOCKED)
-    RETURNING id, attempt, phone, body, EXISTS (
-        SELECT 1 FROM suppression WHERE suppression.phone = notification.phone) AS suppressed
-"""
+# What the event about a transition needs.
+_ABOUT = """
+    notification.id, notification.labour_id, notification.person_id, notification.channel, notification.event_id,
+    notification.event_type, notification.state, notification.failure, clock_timestamp() AS changed_at"""
+
+# The newer messages to the same person about the same labour.
+_NEWER = (
+    "{newer}.labour_id = {one}.labour_id AND {newer}.person_id = {one}.person_id AND {newer}.sequence > {one}.sequence"
+)
+
+_NEWER_TAKEN = f"""EXISTS (
+    SELECT FROM notification AS newer
+    WHERE {_NEWER.format(newer="newer", one="notification")} AND newer.state <> 'PENDING')"""
+
+# `head`: the messages that are due, oldest first, and have no older one that must go first (the table in
+# `domain/notification.py`). SKIP LOCKED leaves out the rows that another dispatcher is taking at this moment.
+#
+# Two takes at the same time may see different rows: one takes the newer message because the older one is not committed yet, the
+# other takes the older one because it sees the newer one still PENDING. So the take of an older message locks the newer ones that
+# it sees PENDING (`follower`), and leaves the older one if it does not get all of them: another take has them. It also makes them
+# due from now on. A take that began before, and did not see the older one taken, finds that they are not due for it.
+#
+# Planning this statement takes longer than running it, so PostgreSQL must keep one plan, and that plan must be good whatever the
+# statistics say. Subqueries and arrays instead of joins always use an index. A LIMIT that the planner knew would cause new plans.
+_TAKE = f"""
+    WITH head AS MATERIALIZED (
+        SELECT id,
+            ARRAY(SELECT newer.id FROM notification AS newer
+                WHERE {_NEWER.format(newer="newer", one="mine")} AND newer.state = 'PENDING') AS followers,
+            EXISTS (SELECT FROM notification AS newer
+                WHERE {_NEWER.format(newer="newer", one="mine")} AND newer.state <> 'PENDING') AS is_late
+        FROM notification AS mine
+        WHERE state = 'PENDING' AND next_attempt_at <= statement_timestamp() AND (
+            SELECT true FROM notification AS older WHERE {_NEWER.format(newer="mine", one="older")} AND (
+                (older.state = 'PENDING' AND older.next_attempt_at <= statement_timestamp())
+                OR (older.state = 'SENDING' AND older.lease_until > statement_timestamp())) LIMIT 1) IS NULL
+        ORDER BY next_attempt_at LIMIT (SELECT $1::integer) FOR UPDATE SKIP LOCKED),
+    follower AS MATERIALIZED (
+        SELECT id FROM notification
+        WHERE id = ANY(ARRAY(SELECT unnest(followers) FROM head)) AND state = 'PENDING' FOR UPDATE SKIP LOCKED),
+    due_from_now AS (
+        UPDATE notification SET next_attempt_at = greatest(next_attempt_at, clock_timestamp())
+        WHERE id = ANY(ARRAY(SELECT id FROM follower)))
+    UPDATE notification SET
+        state = CASE WHEN is_late THEN 'SUPERSEDED' ELSE 'SENDING' END,
+        attempt = CASE WHEN is_late THEN attempt ELSE attempt + 1 END,
+        sending_at = CASE WHEN is_late THEN sending_at ELSE clock_timestamp() END,
+        lease_until = CASE WHEN is_late THEN lease_until ELSE clock_timestamp() + make_interval(secs => $2) END,
+        failure = CASE WHEN is_late THEN '{NEWER_TAKEN}' ELSE failure END
+    FROM head
+    WHERE notification.id = head.id AND followers <@ ARRAY(SELECT id FROM follower)
+        AND notification.id = ANY(ARRAY(SELECT id FROM head))
+    RETURNING {_ABOUT}, attempt, phone, body,
+        EXISTS (SELECT FROM suppression WHERE suppression.phone = notification.phone) AS suppressed
+"""  # noqa: S608
 
 # Moves the next question `ask_interval` ahead: reconcilers do not ask about the same message at once, and if one dies,
 # another asks after that time.
-_TAKE_IN_DOUBT = """
+_TAKE_IN_DOUBT = f"""
     UPDATE notification SET next_attempt_at = clock_timestamp() + make_interval(secs => $2)
     WHERE id IN (
         SELECT id FROM notification WHERE state = 'IN_DOUBT' AND next_attempt_at <= clock_timestamp()
         ORDER BY next_attempt_at LIMIT $1 FOR UPDATE SKIP LOCKED)
     RETURNING id, attempt, phone, event_type,
-        clock_timestamp() >= in_doubt_at + make_interval(secs => $3) AS quarantine_over
-"""
+        clock_timestamp() >= in_doubt_at + make_interval(secs => $3) AS quarantine_over, {_NEWER_TAKEN} AS newer_taken
+"""  # noqa: S608
 
 _EXPIRE = """
     UPDATE notification SET state = 'IN_DOUBT', in_doubt_at = clock_timestamp(), next_attempt_at = clock_timestamp(),
@@ -62,7 +106,7 @@ _EXPIRE = """
     RETURNING id
 """
 
-_APPLY = """
+_APPLY = f"""
     UPDATE notification SET
         state = becomes,
         sid = CASE WHEN becomes = 'SENT' THEN step.sid ELSE notification.sid END,
@@ -79,9 +123,14 @@ _APPLY = """
         AND notification.state = ANY(string_to_array(starts, ' '))
         AND notification.attempt = coalesce(step.attempt, notification.attempt)
         AND (becomes <> 'UNDELIVERED' OR notification.sid IS NULL OR notification.sid = step.sid)
-    RETURNING notification.id, labour_id, person_id, channel, event_id, event_type, state, sent_at, delivered_at,
-        notification.failure
-"""
+    RETURNING {_ABOUT}, sent_at, delivered_at, EXISTS (
+        SELECT FROM notification AS newer
+        WHERE {_NEWER.format(newer="newer", one="notification")} AND newer.state = 'PENDING') AS is_followed
+"""  # noqa: S608
+
+_MUST_NOT_BE_SENT_AGAIN = f"""
+    SELECT EXISTS (SELECT FROM notification WHERE id = $1 AND state = 'IN_DOUBT' AND {_NEWER_TAKEN})
+"""  # noqa: S608
 
 _SUPPRESS = "INSERT INTO suppression (phone) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING"
 _UNSUPPRESS = "DELETE FROM suppression WHERE phone = $1"
@@ -99,10 +148,26 @@ async def insert_pending(connection: asyncpg.Connection, notifications: Sequence
     await connection.execute(_INSERT, msgspec.json.encode(notifications).decode())
 
 
-async def take(connection: asyncpg.Connection, *, limit: int, lease_seconds: float, call_within: float) -> list[Lease]:
-    """Leases that end in the database after `lease_seconds`; a call may begin only within `call_within` seconds."""
+class Taken(NamedTuple):
+    leases: list[Lease]
+    superseded: int
+
+
+async def take(uow: UnitOfWork, *, limit: int, lease_seconds: float, call_within: float) -> Taken:
+    """Leases that end in the database after `lease_seconds`; a call may begin only within `call_within` seconds.
+
+    Supersedes the messages of which a newer one was taken before. They count towards `limit`.
+    """
     call_before = clock() + call_within  # read before the statement, so the deadline is early rather than late
-    return [Lease(**row, call_before=call_before) for row in await connection.fetch(_TAKE, limit, lease_seconds)]
+    rows = await uow.connection.fetch(_TAKE, limit, lease_seconds)
+    leases = [
+        Lease(row["id"], row["attempt"], row["phone"], row["body"], row["suppressed"], call_before)
+        for row in rows
+        if row["state"] == NotificationState.SENDING
+    ]
+    for row in rows:
+        _emit_event(uow, row)
+    return Taken(leases, len(rows) - len(leases))
 
 
 async def take_in_doubt(
@@ -117,8 +182,11 @@ async def expire_leases(connection: asyncpg.Connection) -> int:
     return len(await connection.fetch(_EXPIRE))
 
 
-async def apply(uow: UnitOfWork, transitions: Collection[Transition]) -> set[UUID]:
-    """Returns the ids of the messages that changed. Each transition must be of another message.
+async def apply(
+    uow: UnitOfWork, transitions: Collection[Transition], *, wake: Callable[[], None] = lambda: None
+) -> set[UUID]:
+    """Returns the ids of the messages that changed. Each transition must be of another message. `wake` is called after the
+    commit if a newer message to the same person waits for one of them.
 
     They are applied in the order of their ids, so that two sets with the same messages rarely deadlock. A deadlock is a
     transient error: the caller may try again.
@@ -128,6 +196,8 @@ async def apply(uow: UnitOfWork, transitions: Collection[Transition]) -> set[UUI
     changed = await uow.connection.fetch(_APPLY, *zip(*steps, strict=True)) if steps else []
     for row in changed:
         _emit_event(uow, row)
+    if any(row["is_followed"] for row in changed):
+        uow.after_commit(wake)
     return {row["id"] for row in changed}
 
 
@@ -142,6 +212,12 @@ async def state(connection: asyncpg.Connection, notification_id: UUID) -> str | 
     return found
 
 
+async def must_not_be_sent_again(connection: asyncpg.Connection, notification_id: UUID) -> bool:
+    """True for a message in doubt if a newer one to the same person about the same labour was taken to be sent."""
+    answer: bool = await connection.fetchval(_MUST_NOT_BE_SENT_AGAIN, notification_id)
+    return answer
+
+
 async def suppress(connection: asyncpg.Connection, phones: Collection[str]) -> None:
     await connection.execute(_SUPPRESS, sorted(phones))
 
@@ -151,8 +227,7 @@ async def unsuppress(connection: asyncpg.Connection, phone: str) -> None:
 
 
 def _emit_event(uow: UnitOfWork, row: asyncpg.Record) -> None:
-    now = datetime.now(UTC)
-    key = str(row["labour_id"])
+    now, key = row["changed_at"], str(row["labour_id"])
     about: dict[str, Any] = {name: row[name] for name in ("labour_id", "person_id", "channel")}
     about |= {"notification_id": row["id"], "cause_id": row["event_id"], "cause_type": row["event_type"]}
     match row["state"]:
@@ -162,5 +237,7 @@ def _emit_event(uow: UnitOfWork, row: asyncpg.Record) -> None:
             uow.emit(NotificationDelivered(**about, delivered_at=row["delivered_at"]), key=key, at=now)
         case NotificationState.FAILED | NotificationState.UNDELIVERED:
             uow.emit(NotificationFailed(**about, failed_at=now, reason=row["failure"]), key=key, at=now)
+        case NotificationState.SUPERSEDED:
+            uow.emit(NotificationSuperseded(**about, superseded_at=now, reason=row["failure"]), key=key, at=now)
         case _:
             pass  # unsettled states have no event

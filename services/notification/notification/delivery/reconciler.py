@@ -2,7 +2,8 @@
 
 A message that the provider lists was sent, whenever the answer comes. A message counts as absent only if the provider was asked
 after the quarantine and did not list it, because providers may create and list messages late. Until then the reconciler asks
-again every `ask_interval`.
+again every `ask_interval`. If a newer message to the same person was taken meanwhile, an absent message is superseded under every
+policy.
 
 Weakness: if the provider hides a message for longer than the quarantine, the policy `ask` sends it a second time.
 """
@@ -21,7 +22,7 @@ from notification.delivery import ledger
 from notification.delivery.twilio import Twilio
 from notification.domain.errors import ProviderSilent
 from notification.domain.notification import InDoubt, NotificationState, Policy
-from notification.domain.transitions import record_failed, record_sent, send_again
+from notification.domain.transitions import record_failed, record_sent, send_again, supersede
 from notification.domain.wording import reference
 
 log = get_logger()
@@ -36,10 +37,11 @@ AT_ONCE = 50  # concurrent questions, so that a provider that hangs costs one ti
 
 @dataclass(slots=True)
 class Reconciled:
-    """How many messages one pass found at the provider, returned to the queue, gave up, or left in doubt."""
+    """How many messages one pass found at the provider, returned to the queue, superseded, gave up, or left in doubt."""
 
     found: int = 0
     sent_again: int = 0
+    superseded: int = 0
     given_up: int = 0
     in_doubt: int = 0
 
@@ -102,6 +104,13 @@ class Reconciler:
                 await ledger.apply_one(uow, record_sent(one.id, sid=sid, attempt=one.attempt))
                 counts.found += 1
                 verdict = "found"
+            elif one.newer_taken and one.quarantine_over:
+                await ledger.apply_one(uow, supersede(one.id, attempt=one.attempt))
+                counts.superseded += 1
+                verdict = "absent: superseded"
+            elif one.newer_taken:
+                counts.in_doubt += 1
+                verdict = "absent so far"
             elif policy is Policy.AT_LEAST_ONCE or (one.quarantine_over and policy is Policy.ASK):
                 # Without a quarantine the pauses must grow, or a provider that lists nothing would cause texts without end.
                 pause = delay(one.attempt, base=self._ask_interval, cap=HOUR) if policy is Policy.AT_LEAST_ONCE else 0.0

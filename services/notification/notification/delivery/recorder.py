@@ -9,7 +9,7 @@ the database is unavailable, all of them fail, and their senders try again.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 from uuid import UUID
 
@@ -51,8 +51,10 @@ class _Waiting(NamedTuple):
 
 
 class Recorder:
-    def __init__(self, units_of_work: UnitsOfWork) -> None:
-        self._units_of_work = units_of_work
+    """`wake` is called after each commit that lets a newer message to the same person be taken."""
+
+    def __init__(self, units_of_work: UnitsOfWork, wake: Callable[[], None]) -> None:
+        self._units_of_work, self._wake = units_of_work, wake
         self._waiting = list[_Waiting]()
         self._writing: asyncio.Task[None] | None = None
 
@@ -105,7 +107,7 @@ class Recorder:
     async def _in_one_transaction(self, group: Collection[_Waiting]) -> set[UUID]:
         trace.start()  # of this transaction's events, and not of those before
         async with self._units_of_work() as uow:
-            changed = await ledger.apply(uow, [_transition(one.lease, one.outcome) for one in group])
+            changed = await ledger.apply(uow, [_transition(one.lease, one.outcome) for one in group], wake=self._wake)
             if opted_out := {one.lease.phone for one in group if _is_new_opt_out(one.lease, one.outcome)}:
                 await ledger.suppress(uow.connection, opted_out)
             await AFTER_RECORD()

@@ -2,6 +2,7 @@
 
 NotificationError
 ├── NoSuchNotification      the ledger has no row with this id
+├── NewerTaken              a message must not follow a newer one to the same person about the same labour
 ├── NotInDoubt              an operator may resolve only a message that is in doubt
 └── ProviderSilent          the provider gave no readable answer to a query, so nothing new is known
 """
@@ -16,6 +17,15 @@ class NotificationError(Exception):
 class NoSuchNotification(NotificationError):
     def __init__(self, notification_id: UUID) -> None:
         super().__init__(f"There is no notification {notification_id}.")
+        self.notification_id = notification_id
+
+
+class NewerTaken(NotificationError):
+    def __init__(self, notification_id: UUID) -> None:
+        super().__init__(
+            f"Notification {notification_id} cannot be sent again: a newer message to this person about this labour was sent. "
+            "Decide that it was sent, or give it up."
+        )
         self.notification_id = notification_id
 
 

@@ -1,10 +1,26 @@
 """A message to one person about one event: its states, and what to do while its outcome is unknown.
 
 PENDING ─► SENDING(attempt n) ─► SENT(sid) ─► DELIVERED
-   ▲          │        │            └───────► UNDELIVERED
-   │          │        └────────────────────► FAILED        the provider refused it permanently
-   │          ▼
-   └────── IN_DOUBT ─► SENT or FAILED                       it is unknown whether the provider accepted it
+ │ ▲          │        │            └───────► UNDELIVERED
+ │ │          │        └────────────────────► FAILED        the provider refused it permanently
+ │ │          ▼
+ │ └────── IN_DOUBT ─► SENT or FAILED                       it is unknown whether the provider accepted it
+ │            │
+ └────────────┴─────────────────────────────► SUPERSEDED    not sent, because a newer message was taken first
+
+Messages to one person about one labour are sent in the order of their events' sequence. What a message does that is due, by the
+state of another message of the same person and labour:
+
+| the other message is                          | and it is older             | and it is newer                             |
+|-----------------------------------------------|-----------------------------|---------------------------------------------|
+| PENDING and due                               | wait: the other goes first  | go first                                    |
+| PENDING, waiting for its next attempt         | go first                    | go first                                    |
+| SENDING, its lease has not expired            | wait for the end of the call | superseded                                 |
+| SENDING with an expired lease, or IN_DOUBT    | go first                    | superseded                                  |
+| SENT, DELIVERED, UNDELIVERED, FAILED, SUPERSEDED | send                     | superseded                                  |
+
+A message in doubt that has a newer one in one of the last three rows is never sent again: once the provider was asked after the
+quarantine and does not list it, it is superseded. If a callback shows later that a superseded message was sent, it is SENT.
 """
 
 from enum import StrEnum
@@ -22,6 +38,7 @@ class NotificationState(StrEnum):
     DELIVERED = "DELIVERED"
     UNDELIVERED = "UNDELIVERED"
     FAILED = "FAILED"
+    SUPERSEDED = "SUPERSEDED"
 
 
 # Not yet known to be sent or failed.
@@ -46,7 +63,11 @@ class Resolution(StrEnum):
 
 
 class Notification(Struct, frozen=True):
-    """A row of the ledger as it is first written. (event_id, person_id, channel) is unique."""
+    """A row of the ledger as it is first written. (event_id, person_id, channel) is unique.
+
+    `sequence` is that of the event: of two messages to one person about one labour, the greater is the newer. A message whose
+    event has none has no order.
+    """
 
     id: UUID
     event_id: UUID
@@ -58,6 +79,7 @@ class Notification(Struct, frozen=True):
     body: str
     segments: int
     channel: str = "sms"
+    sequence: int | None = None
 
 
 class Lease(NamedTuple):
@@ -72,10 +94,14 @@ class Lease(NamedTuple):
 
 
 class InDoubt(NamedTuple):
-    """A message to ask the provider about. `quarantine_over` was true before the question was asked."""
+    """A message to ask the provider about. `quarantine_over` and `newer_taken` were true before the question was asked.
+
+    `newer_taken`: a newer message to the same person about the same labour was taken to be sent, so this one must not be.
+    """
 
     id: UUID
     attempt: int
     phone: str
     event_type: str
     quarantine_over: bool
+    newer_taken: bool

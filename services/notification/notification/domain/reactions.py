@@ -29,7 +29,8 @@ class Reaction(Struct, frozen=True):
     early: bool = False
 
 
-def react(event_id: UUID, event: Event, roster: Roster) -> Reaction:
+def react(event_id: UUID, event: Event, roster: Roster, sequence: int | None = None) -> Reaction:
+    """`sequence` is that of the event's envelope."""
     match event:
         case SubscriberAdded() | SubscriberRemoved():
             changed = roster.apply(event)
@@ -38,13 +39,16 @@ def react(event_id: UUID, event: Event, roster: Roster) -> Reaction:
             members = roster.members_at(event.roster_version)
             if members is None:
                 return Reaction(roster, early=True)
-            return Reaction(roster, _notifications(event_id, event, members))
+            return Reaction(roster, _notifications(event_id, sequence, event, members))
         case _:
             raise TypeError(f"no reaction to {event.type}: remove it from TOPICS or add a case here")
 
 
 def _notifications(
-    event_id: UUID, event: LabourBegun | LabourAnnounced | LabourCompleted, members: tuple[Member, ...]
+    event_id: UUID,
+    sequence: int | None,
+    event: LabourBegun | LabourAnnounced | LabourCompleted,
+    members: tuple[Member, ...],
 ) -> list[Notification]:
     """The text is worded once for all of them; only the reference differs."""
     announced = event.text if isinstance(event, LabourAnnounced) else ""
@@ -60,6 +64,7 @@ def _notifications(
             phone=member.phone,
             body=draft.to(notification_id),
             segments=draft.segments,
+            sequence=sequence,
         )
         for member in members
     ]

@@ -11,6 +11,8 @@ from notification.domain.notification import UNSETTLED, Lease, NotificationState
 
 _SENDING, _IN_DOUBT, _SENT = (NotificationState.SENDING,), (NotificationState.IN_DOUBT,), (NotificationState.SENT,)
 
+NEWER_TAKEN = "a newer message to this person was sent instead"
+
 
 class Transition(NamedTuple):
     """Without `attempt`, any attempt counts. Without `failure`, the message keeps the last one, unless it is sent now.
@@ -43,9 +45,12 @@ def record_sent(
     *,
     sid: str | None,
     attempt: int | None = None,
-    start: tuple[NotificationState, ...] = UNSETTLED,
+    start: tuple[NotificationState, ...] = (*UNSETTLED, NotificationState.SUPERSEDED),
 ) -> Transition:
-    """The provider has the message. Without `attempt`, any attempt counts: whichever it was, the person gets the message."""
+    """The provider has the message. Without `attempt`, any attempt counts: whichever it was, the person gets the message.
+
+    A superseded message was believed to be absent. What the provider says is the truth.
+    """
     return Transition(notification_id, start, NotificationState.SENT, attempt, sid)
 
 
@@ -64,6 +69,11 @@ def record_failed(
 def send_again(notification_id: UUID, *, attempt: int | None, pause: float = 0.0) -> Transition:
     """Returns a message in doubt to the queue, to be sent after `pause` seconds."""
     return Transition(notification_id, _IN_DOUBT, NotificationState.PENDING, attempt, pause=pause)
+
+
+def supersede(notification_id: UUID, *, attempt: int) -> Transition:
+    """For a message in doubt that the provider does not have, if a newer one was taken."""
+    return Transition(notification_id, _IN_DOUBT, NotificationState.SUPERSEDED, attempt, failure=NEWER_TAKEN)
 
 
 def record_delivered(notification_id: UUID) -> Transition:

@@ -39,14 +39,18 @@ function latest(told, people) {
   if (!people.length) return "the list is empty";
   if (!told.length) return `${count(people.length, "person", "people")} on the list`;
   const event = told.at(-1).event_type;
-  const reached = new Set(told.filter((one) => one.event_type === event && one.status !== "failed").map((one) => one.person_id));
+  const reached = new Set(told.filter((one) => one.event_type === event && isTold(one)).map((one) => one.person_id));
   return `${event}: ${reached.size} of ${people.length} told`;
 }
 
+const isTold = ({ status }) => status !== "failed" && status !== "superseded";
+
 function toldWords(statuses) {
-  const failed = statuses.filter((one) => one.status === "failed").length;
   if (!statuses.length) return "";
-  return failed ? `${statuses.length - failed} told, ${failed} failed` : `told ${statuses.length === 1 ? "once" : `${statuses.length} times`}`;
+  const told = statuses.filter(isTold).length;
+  if (told === statuses.length) return `told ${told === 1 ? "once" : `${told} times`}`;
+  const others = ["failed", "superseded"].map((status) => [statuses.filter((one) => one.status === status).length, status]);
+  return [[told, "told"], ...others.filter(([number]) => number)].map(([number, what]) => `${number} ${what}`).join(", ");
 }
 
 // A person who is not on the list yet, with a number reserved for fiction. Never while the user is typing.

@@ -49,6 +49,7 @@ function ledger({ claims: { completed, repeats }, ledger: { states, oldest_unset
   const unsettled = states.PENDING + states.SENDING + states.IN_DOUBT;
   const facts = [`${completed} claimed, ${count(repeats, "repeat")} absorbed`];
   if (states.FAILED) facts.push(`${states.FAILED} refused for good`);
+  if (states.SUPERSEDED) facts.push(`${states.SUPERSEDED} superseded`);
   const seen = { number: unsettled, words: "to settle", facts, ...lateness(unsettled, oldest) };
   return states.IN_DOUBT ? { ...seen, state: "wait", why: `${states.IN_DOUBT} in doubt` } : seen;
 }
@@ -152,6 +153,7 @@ export function drawAccount({ ok, why, since, data }) {
     { title: "repeats", number: data.repeats, words: "absorbed", state: "ok" },
     { title: "still", number: data.on_the_way, words: "on the way", state: data.on_the_way ? "wait" : "ok" },
     ...["parked", "dead", "discarded", "refused"].filter((name) => data[name]).map((name) => ({ title: "set aside", number: data[name], words: name, state: "wait" })),
+    ...(data.superseded ? [{ title: "not sent", number: data.superseded, words: "superseded by a newer text", state: "ok" }] : []),
     { title: "unexplained", number: data.unexplained, words: data.unexplained ? "look into it: fern audit" : "all accounted for", state: data.unexplained ? "bad" : "ok" },
   ];
   each(byId("equations"), [...equations, ...rest], (one) => one.title + (one.terms ? "" : one.words),

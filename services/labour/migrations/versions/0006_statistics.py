@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "0004"
-down_revision = "0003"
+revision = "0006"
+down_revision = "0005"
 
 
 def upgrade() -> None:
@@ -14,7 +14,7 @@ def upgrade() -> None:
             started_at timestamptz,
             ended_at   timestamptz,
             stage      smallint NOT NULL,
-            version    integer NOT NULL,
+            sequence   bigint NOT NULL,
             event_id   uuid NOT NULL
         )
     """)

@@ -1,0 +1,67 @@
+"""Mistakes of a sender."""
+
+from collections.abc import Collection, Sequence
+from uuid import UUID
+
+from contracts.events import Event
+from e2e.experiments.museum.exhibit import exhibit
+from e2e.experiments.museum.scenarios import senders as scenarios
+from e2e.experiments.museum.scenarios.senders import NO_CALLBACK
+from e2e.experiments.museum.testbed import our_reaction
+from messaging.consumer import React, Received
+from messaging.unit_of_work import UnitOfWork
+from notification.delivery import ledger
+from notification.delivery.dispatcher import Dispatcher
+from notification.delivery.twilio import Accepted, NotSent, SendOutcome, Twilio
+from notification.domain.notification import Lease
+from notification.domain.transitions import record_sent
+
+TWO_TEXTS = "duplicated: labour.completed was told to the same person 2 times"
+
+
+def write_only(provider: Twilio) -> React[Event]:
+    return our_reaction
+
+
+@exhibit("send inside the transaction", scenarios.a_sender_dies_after_the_call, write_only, 6, TWO_TEXTS)
+def send_inside_the_transaction(provider: Twilio) -> React[Event]:
+    """The text was sent within the transaction that claims the event. It looks right because a transaction happens completely or
+    not at all. A rollback undoes the claim and the ledger row; it cannot undo the text, and the next delivery sends another.
+    """
+
+    async def write_and_send(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collection[UUID]:
+        early = await our_reaction(uow, events)
+        for lease in (await ledger.take(uow, limit=100, lease_seconds=30, call_within=10)).leases:
+            outcome = await provider.send(to=lease.phone, body=lease.body, status_callback=NO_CALLBACK)
+            if isinstance(outcome, Accepted):
+                await ledger.apply_one(uow, record_sent(lease.id, sid=outcome.sid))
+        return early
+
+    return write_and_send
+
+
+@exhibit("no look at the clock", scenarios.a_sender_is_paused_beyond_its_lease, Dispatcher, 6, TWO_TEXTS)
+class NoLookAtTheClock(Dispatcher):
+    """The sender took a lease and called the provider, without a look at the clock in between. It looks right because the call
+    follows at once. But a process can be paused anywhere, for minutes: its lease ends, the text is found missing and sent by
+    another, and then the first one goes on where it was.
+    """
+
+    async def _call(self, lease: Lease) -> SendOutcome:
+        callback = f"{self._callback_url}?nid={lease.id}&attempt={lease.attempt}"
+        return await self._provider.send(to=lease.phone, body=lease.body, status_callback=callback)
+
+
+@exhibit("no fence around the outcome", scenarios.a_sender_is_paused_beyond_its_lease, Dispatcher, 6, TWO_TEXTS)
+class NoFenceAroundTheOutcome(Dispatcher):
+    """The outcome of an attempt was written by the id of the message alone. It looks right because the sender knows what it did:
+    it was too late, it did not call, and the text goes back into the queue. But the row is no longer at that attempt. Another
+    sender has sent the text meanwhile, and now it is sent again.
+    """
+
+    async def _record(self, lease: Lease, outcome: SendOutcome) -> None:
+        if isinstance(outcome, NotSent):
+            async with self._units_of_work() as uow:
+                await uow.connection.execute("UPDATE notification SET state = 'PENDING' WHERE id = $1", lease.id)
+        else:
+            await super()._record(lease, outcome)

@@ -1,0 +1,97 @@
+"""Publishes messages that cannot be handled to the dead-letter topics, with the reason.
+
+The messages of a batch go to each `<topic>.dlq` in one call. A message that the bus then rejects costs the others one call each.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from structlog import get_logger
+
+from messaging.bus import Message, Outgoing, Publisher
+from messaging.errors import BusError, PublishRejected
+from messaging.masking import mask
+
+log = get_logger()
+
+NAMED = 3  # ids in a log line that is about many messages
+
+
+class Dead(NamedTuple):
+    """`reason` is stable, `detail` is a sentence."""
+
+    message: Message
+    reason: str
+    detail: str
+
+
+class DeadLetters:
+    """Of one consumer, whose name is the first part of its subscriptions' names."""
+
+    def __init__(self, consumer: str, publisher: Publisher) -> None:
+        self._consumer, self._publisher = consumer, publisher
+
+    async def publish(self, dead: Sequence[Dead]) -> set[str]:
+        """Returns the ack ids of the messages that are dead-lettered and must be acknowledged now. A crash before that
+        dead-letters them twice and loses nothing.
+        """
+        topics = defaultdict[str, list[Dead]](list)
+        for one in dead:
+            topics[one.message.subscription.removeprefix(f"{self._consumer}.")].append(one)
+        outcomes = await asyncio.gather(*(self._publish(topic, group) for topic, group in topics.items()))
+        return {one.message.ack_id for stored in outcomes for one in stored}
+
+    async def _publish(self, topic: str, dead: Sequence[Dead]) -> list[Dead]:
+        errors: Sequence[BusError | None]
+        try:
+            await self._publisher.publish(f"{topic}.dlq", [self._outgoing(topic, one) for one in dead])
+            errors = [None] * len(dead)
+        except PublishRejected:
+            errors = await asyncio.gather(*(self._publish_one(topic, one) for one in dead))
+        except BusError as error:
+            errors = [error] * len(dead)
+        stored = [one for one, error in zip(dead, errors, strict=True) if error is None]
+        for reason, group in _by_reason(stored).items():
+            log.error(
+                "messages dead-lettered",
+                topic=topic,
+                reason=reason,
+                count=len(group),
+                detail=group[0].detail[:250],
+                message_ids=[one.message.message_id for one in group[:NAMED]],
+            )
+        if failed := [error for error in errors if error is not None]:
+            log.error("could not dead-letter messages", topic=topic, count=len(failed), error=str(failed[0])[:300])
+        return stored
+
+    async def _publish_one(self, topic: str, one: Dead) -> BusError | None:
+        outgoing = self._outgoing(topic, one)
+        try:
+            try:
+                await self._publisher.publish(f"{topic}.dlq", [outgoing])
+            except PublishRejected:  # its attributes leave no room for ours, and the reason matters more
+                await self._publisher.publish(f"{topic}.dlq", [Outgoing(outgoing.data, self._why(topic, one))])
+        except BusError as error:
+            return error
+        return None
+
+    def _outgoing(self, topic: str, one: Dead) -> Outgoing:
+        return Outgoing(one.message.data, {**one.message.attributes, **self._why(topic, one)})
+
+    def _why(self, topic: str, one: Dead) -> dict[str, str]:
+        return {
+            "dead-letter-reason": one.reason,
+            "dead-letter-detail": mask(one.detail)[:250],
+            "dead-letter-consumer": self._consumer,
+            "dead-letter-topic": topic,
+            "dead-letter-message-id": one.message.message_id,
+        }
+
+
+def _by_reason(dead: Sequence[Dead]) -> dict[str, list[Dead]]:
+    reasons = defaultdict[str, list[Dead]](list)
+    for one in dead:
+        reasons[one.reason].append(one)
+    return reasons

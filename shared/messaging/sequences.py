@@ -1,0 +1,35 @@
+"""Numbers the events of each ordering key: 1, 2, 3, … without gaps, in the order in which their transactions commit.
+
+An aggregate needs none of this: each of its events raises its version by one, so the version is the number. For events of rows
+that are no aggregates, a row for each key counts. It stays locked until the transaction ends: the next event of the key waits,
+and a rollback gives the number back. A sequence of PostgreSQL or the outbox's position would do neither, so their numbers have
+gaps and become visible in another order (docs/decisions/0033-sequences.md).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import asyncpg
+
+from messaging.aggregate import Recorded
+
+# Sorted, so that two transactions with the same keys wait for each other and never deadlock.
+_NEXT = """
+    INSERT INTO event_sequence AS counter (ordering_key, last)
+    SELECT ordering_key, count FROM unnest($1::text[], $2::bigint[]) AS wanted (ordering_key, count) ORDER BY ordering_key
+    ON CONFLICT (ordering_key) DO UPDATE SET last = counter.last + excluded.last
+    RETURNING ordering_key, last
+"""
+
+
+async def number(connection: asyncpg.Connection, events: Sequence[Recorded]) -> list[Recorded]:
+    """The events with their sequence, in the order given. Call it last: the keys stay locked until the commit."""
+    counts = Counter(event.key for event in events)
+    rows = await connection.fetch(_NEXT, list(counts), list(counts.values()))
+    last = {key: number - counts[key] for key, number in rows}
+    numbered = list[Recorded]()
+    for event in events:
+        last[event.key] += 1
+        numbered.append(replace(event, sequence=last[event.key]))
+    return numbered
