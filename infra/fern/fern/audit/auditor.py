@@ -12,8 +12,19 @@ from uuid import UUID
 
 import asyncpg
 
-from fern.audit.reconciliation import CHUNK, AuditRun, check_order, chunks, columns, compare_rosters, reconcile_events
+from fern.audit.reconciliation import (
+    CHUNK,
+    AuditRun,
+    check_order,
+    chunks,
+    columns,
+    compare_rosters,
+    judge_ledger,
+    judge_told,
+    reconcile_events,
+)
 from fern.audit.report import AuditReport, Finding, Kind, ShowProgress
+from fern.audit.statistics import compare_balances, judge_statistics
 from fern.client import AsyncClient
 from fern.dead_letters import DeadLetter
 from fern.errors import NotRunning
@@ -104,9 +115,10 @@ async def audit(
                 end=max(first_id(now + timedelta(milliseconds=1)), *filter(None, recorded)),
                 progress=progress,
             )
-            await reconcile_events(run, "labour", "notification")
-            await reconcile_events(run, "notification", "labour")
+            await reconcile_events(run, "labour", {"notification": judge_ledger, "statistics": judge_statistics})
+            await reconcile_events(run, "notification", {"labour": judge_told})
             await compare_rosters(run)
+            await compare_balances(run)
             await _compare_told(run)
             for service in connections:
                 await check_order(run, service)
