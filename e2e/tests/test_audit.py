@@ -72,6 +72,12 @@ notification: UPDATE notification SET state = 'SENT' WHERE id = '{7}' → unexpl
 notification: UPDATE notification SET sid = 'SM{7}' WHERE id = '{7}' → lost texts 6 → duplicated texts 6
 notification: UPDATE notification SET state = 'FAILED', sid = NULL, failure_code = 21610 WHERE id = '{7}'
     → unexplained effects 6 → unexplained texts 6
+notification: WITH older AS (UPDATE notification SET sequence = 1 WHERE id = '{7}')
+    INSERT INTO notification
+    (id, event_id, event_type, labour_id, person_id, person_name, phone, channel, body, segments, sequence, state, sending_at)
+    SELECT '{50}', event_id, event_type, labour_id, person_id, '', '', 'letter', '', 1, 2, 'FAILED', sending_at - interval '1 s'
+    FROM notification WHERE id = '{7}'
+    → lost effects 6 → out-of-order texts 6
 notification: UPDATE notification SET state = 'SUPERSEDED', sid = NULL WHERE id = '{7}'
     → unexplained effects 6 → lost texts 6 → unexplained texts 6
 notification: UPDATE notification SET state = 'IN_DOUBT', sid = NULL WHERE id = '{7}'

@@ -60,6 +60,15 @@ _SUPERSEDED = """
     FROM notification AS older WHERE state = 'SUPERSEDED'
 """
 
+# A message that was taken to be sent after a newer one of the same person and labour.
+_TEXTS_OUT_OF_ORDER = """
+    SELECT id, event_id FROM (
+        SELECT id, event_id, state, sending_at, min(sending_at) FILTER (WHERE state NOT IN ('PENDING', 'SUPERSEDED')) OVER (
+            PARTITION BY labour_id, person_id ORDER BY sequence ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS newer_at
+        FROM notification WHERE sequence IS NOT NULL) AS message
+    WHERE sending_at > newer_at AND state NOT IN ('PENDING', 'SUPERSEDED')
+"""
+
 _SENT = 'SELECT id, event_id, sid FROM notification WHERE sid IS NOT NULL ORDER BY sid COLLATE "C"'
 
 # The reference at the end of a text, and the phone: they identify a text whose sid the ledger does not have.
@@ -111,6 +120,7 @@ async def audit(
                 await check_order(run, service)
             await _count_unsettled(run)
             await _count_superseded(run)
+            await _check_order_of_texts(run)
             await _compare_texts(run, sandbox)
     except Exception as error:
         if not is_transient(error):
@@ -171,6 +181,14 @@ async def _count_superseded(run: AuditRun) -> None:
             if not row["has_newer"]:
                 what = f"Message {row['id']} is superseded, and the person has no newer message about this labour."
                 run.report.add("lost", row["event_id"], "texts", what)
+
+
+async def _check_order_of_texts(run: AuditRun) -> None:
+    ledger = run.databases["notification"]
+    async with ledger.transaction(readonly=True):
+        async for row in ledger.cursor(_TEXTS_OUT_OF_ORDER, prefetch=CHUNK):
+            what = f"Message {row['id']} was sent after a newer one to the same person about the same labour."
+            run.report.add("out-of-order", row["event_id"], "texts", what)
 
 
 async def _compare_texts(run: AuditRun, sandbox: str | None) -> None:
