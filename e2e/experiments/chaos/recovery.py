@@ -22,7 +22,7 @@ from e2e.experiments.chaos.environment import ChaosWorld
 from e2e.experiments.chaos.fault_injector import LABELS, FaultInjector
 from e2e.experiments.chaos.schedule import KINDS, FaultKind, ScheduledFault
 from e2e.support.api import async_client
-from fern.settings import PROJECT_ROOT
+from fern.settings import CONSUMERS, PROJECT_ROOT
 
 SAMPLE_SECONDS = 0.5
 TOLERANCE = 1.0  # seconds
@@ -92,14 +92,14 @@ class BacklogAge:
 
     async def _waiting_on_the_bus(self) -> float:
         items = (await self._bus.get("/backlog")).raise_for_status().json()["items"]
-        return max([0.0, *(item["oldest_seconds"] or 0.0 for item in items if _is_a_services(item["subscription"]))])
+        return max([0.0, *(item["oldest_seconds"] or 0.0 for item in items if _is_a_consumers(item["subscription"]))])
 
     async def close(self) -> None:
         await self._bus.aclose()
 
 
-def _is_a_services(subscription: str) -> bool:
-    return subscription.startswith(("labour.", "notification.")) and not subscription.endswith(".dlq")
+def _is_a_consumers(subscription: str) -> bool:
+    return subscription.partition(".")[0] in CONSUMERS and not subscription.endswith(".dlq")
 
 
 async def measure(

@@ -20,8 +20,9 @@ from e2e.experiments.chaos.recovery import Recovery, measure
 from e2e.experiments.chaos.schedule import LEFT_OUT, FaultKind, Profile, ScheduledFault, one_at_a_time, schedule
 from e2e.support.bus_tap import BusTap
 from e2e.support.world import World
+from labour.domain.statistics import TOPICS as FOR_STATISTICS
 from messaging.database import is_transient
-from notification.domain.reactions import TOPICS
+from notification.domain.reactions import TOPICS as FOR_NOTIFICATION
 
 QUIET_WITHIN = 180.0  # seconds after the last fault in which every event must be processed
 QUIET_FOR = 2.0  # seconds without a change, after which the system counts as quiet
@@ -146,10 +147,10 @@ def progress_of(world: World) -> tuple[int, int, int]:
     texts = world.count("notification", "notification WHERE state NOT IN ('PENDING', 'SENDING', 'IN_DOUBT')")
     unsettled = world.count("notification", "notification") - texts
     unpublished = sum(world.count(service, "outbox WHERE published_at IS NULL") for service in world.urls)
-    done = "processed_event WHERE status = 'COMPLETED'"
-    for_notification = world.count("labour", "outbox WHERE topic = ANY($1)", TOPICS)
-    unclaimed = for_notification - world.count("notification", done)
-    unclaimed += world.count("notification", "outbox") - world.count("labour", done)
+    recorded, done = "outbox WHERE topic = ANY($1)", "processed_event WHERE status = 'COMPLETED' AND consumer = $1"
+    unclaimed = world.count("labour", recorded, FOR_NOTIFICATION) - world.count("notification", done, "notification")
+    unclaimed += world.count("labour", recorded, FOR_STATISTICS) - world.count("labour", done, "statistics")
+    unclaimed += world.count("notification", "outbox") - world.count("labour", done, "labour")
     return committed, texts, unsettled + unpublished + unclaimed + _pending_at_the_provider(world)
 
 

@@ -1,6 +1,6 @@
 """`fern soak`: a steady load for minutes or hours, and whether anything grows.
 
-It starts its own system, as `fern chaos` does. Exit code 27 if something grows; 20 if the audit afterwards is not clean.
+It starts its own system, as `fern chaos` does. Exit code 28 if something grows; 20 if the audit afterwards is not clean.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ BEGIN, END = "<!-- begin: written by `fern soak --write-docs` -->", "<!-- end: s
 
 
 class Grows(FernError):
-    exit_code = 27
+    exit_code = 28
 
 
 async def run(
@@ -124,7 +124,7 @@ def main(minutes: float, seed: int | None, faults: bool, chart: Path | None, wri
     """Run a steady load, sample what the system uses, and say whether anything grows.
 
     Compares the last third of the run with the first: memory, file descriptors, connections, disk use and latency.
-    Exit code 27 if something grows, 20 if the audit at the end is not clean.
+    Exit code 28 if something grows, 20 if the audit at the end is not clean.
     """
     configure("soak", "CRITICAL")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

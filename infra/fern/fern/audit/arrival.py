@@ -5,7 +5,7 @@ late        it is overdue, and something will still bring it: a row of the outbo
 stuck       a person has to decide: parked, dead-lettered, in doubt for longer than the provider is asked
 lost        nothing can bring it: published, not claimed, not dead-lettered, and not on the bus
 
-A subscription whose oldest message is overdue counts as having every event that its service has not claimed: the bus does not
+A subscription whose oldest message is overdue counts as having every event that its consumer has not claimed: the bus does not
 say which messages it has. Without an answer of the bus that holds for the time that it keeps a message.
 """
 
@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from fern.audit.run import AuditRun, Event
+from fern.settings import CONSUMERS
 
 # An unknown outcome is settled within the quarantine (15 minutes live) if the provider answers and the policy is not `hold`.
 DECIDED_WITHIN = timedelta(minutes=30)
@@ -58,7 +59,7 @@ def judge_unclaimed(run: AuditRun, taker: str, event: Event) -> None:
     if reason := run.dead.get((taker, str(event_id))):
         stage.held += 1
         report.dead += 1
-        what = f"The {taker} service could not handle this {topic} ({reason}); it is among the dead letters."
+        what = f"The {taker} consumer could not handle this {topic} ({reason}); it is among the dead letters."
         report.add("stuck", event_id, "claimed", what, f"fern dlq redrive --event {event_id}")
     elif event["published_at"] > run.overdue_before:
         stage.waiting += 1
@@ -66,10 +67,15 @@ def judge_unclaimed(run: AuditRun, taker: str, event: Event) -> None:
         stage.waiting += 1
         what = f"This {topic} was published {_age(run, event['published_at'])} ago: {reason}."
         asked = run.backlog is not None
-        report.add("late", event_id, "claimed", what, f"fern logs {taker}-consumer" if asked else replay)
+        report.add("late", event_id, "claimed", what, f"fern logs {_process(taker)}" if asked else replay)
     else:
-        what = f"This {topic} was published, and the {taker} service has neither claimed nor dead-lettered it."
+        what = f"This {topic} was published, and the {taker} consumer has neither claimed nor dead-lettered it."
         report.add("lost", event_id, "claimed", f"{what} It is not on the bus any more.", replay)
+
+
+def _process(consumer: str) -> str:
+    service = CONSUMERS[consumer]
+    return f"{service}-{'consumer' if service == consumer else consumer}"
 
 
 def _why_unclaimed(run: AuditRun, subscription: str, topic: str, published_at: datetime) -> str | None:

@@ -10,7 +10,7 @@ from rich.table import Table
 # late          it should have reached the next stage by now, and something will still bring it there
 # lost          it should have reached the next stage, and nothing can bring it there any more
 # duplicated    a person got it more than once
-# out-of-order  it was recorded or published before an earlier event of its labour
+# out-of-order  it was recorded or published before an earlier event of its labour, or sent after a newer text to the same person
 # unexplained   a claim, an effect or a text without an event that causes it, or different from what its event causes
 # stuck         not lost, but it does not go on by itself: parked, dead-lettered, or in doubt for too long
 Kind = Literal["late", "lost", "duplicated", "out-of-order", "unexplained", "stuck"]

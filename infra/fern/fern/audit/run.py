@@ -32,7 +32,7 @@ class AuditRun:
 
     databases: Mapping[str, asyncpg.Connection]
     report: AuditReport
-    consumers: Mapping[str, Collection[str]]  # the services that take each topic
+    consumers: Mapping[str, Collection[str]]  # those of each topic
     backlog: (
         Mapping[str, Backlog] | None
     )  # of every subscription with unacknowledged messages; None if the bus did not say
