@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from e2e.support.api import async_client, speaking_as
+from e2e.support.api import PATIENT, async_client, speaking_as
 from e2e.support.bus import apply_topology
 from e2e.support.databases import fresh_database, migrated_server
 from e2e.support.http_server import served
@@ -41,6 +41,7 @@ SHARED_SYSTEMS = {
         "test_trace",
         "test_sms_ledger",
         "test_openapi",
+        "test_recovery",
     ),
     "the `installation` fixture": ("test_new_user", "test_console", "test_tutorial"),
 }
@@ -126,7 +127,7 @@ def notification_units(notification_engine: AsyncEngine) -> UnitsOfWork:
 @pytest.fixture
 async def labour_client(labour_url: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the Labour API behind its real server. The user is Ada, unless a request's headers name another one."""
-    app = labour_app(LabourSettings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url}))
+    app = labour_app(LabourSettings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url, **PATIENT}))
     async with served(app) as url, async_client(url, speaking_as("ada"), timeout=60) as client:
         yield client
 

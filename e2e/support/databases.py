@@ -7,7 +7,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
+from sqlalchemy import make_url
 
+from e2e.support.tcp_proxy import TcpProxy
 from fern.runtime.jobs import migrate
 from fern.runtime.postgres import TemporaryServer, ensure_service_databases, temporary_server
 from fern.settings import SERVICES
@@ -45,3 +47,8 @@ async def fresh_database(server: TemporaryServer, service: str, template: str | 
 
 async def fresh_databases(server: TemporaryServer) -> dict[str, str]:
     return {service: await fresh_database(server, service) for service in SERVICES}
+
+
+def through(proxy: TcpProxy, url: str) -> str:
+    """The URL of the same database behind a proxy."""
+    return make_url(url).set(port=proxy.port).render_as_string(hide_password=False)

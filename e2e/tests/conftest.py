@@ -8,16 +8,28 @@ from playwright.sync_api import Browser
 
 from e2e.support.background_load import BackgroundLoad
 from e2e.support.console_screen import CHROMIUM, chromium
-from e2e.support.databases import fresh_databases
+from e2e.support.databases import fresh_databases, through
 from e2e.support.installation import Installation, running_installation
+from e2e.support.tcp_proxy import TcpProxy, tcp_proxy
 from e2e.support.world import World, running_world
 from fern.runtime.postgres import TemporaryServer
 
 
 @pytest.fixture(scope="package")
-def world(postgres: TemporaryServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def database_proxy(postgres: TemporaryServer) -> Iterator[TcpProxy]:
+    """Between the processes of the world and their databases."""
+    with tcp_proxy((postgres.host, postgres.port)) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="package")
+def world(
+    postgres: TemporaryServer, database_proxy: TcpProxy, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
     """Every process, on the embedded bus."""
-    with running_world(tmp_path_factory.mktemp("world"), asyncio.run(fresh_databases(postgres))) as world:
+    databases = asyncio.run(fresh_databases(postgres))
+    urls = {service: through(database_proxy, url) for service, url in databases.items()}
+    with running_world(tmp_path_factory.mktemp("world"), urls) as world:
         yield world
 
 

@@ -66,22 +66,23 @@ def take_from_the_bus(
 
 def test_parked_rows_are_retried_and_discarded_by_the_group_under_load(world: World, load: BackgroundLoad) -> None:
     wanted, unwanted = [world.plan("Alan") for _ in range(3)], [world.plan("Alan") for _ in range(2)]
-    spoil = "UPDATE outbox SET topic = $1, attempts = 9 WHERE ordering_key = ANY($2) AND topic = 'labour.completed'"
+    spoil = """UPDATE outbox SET attributes = attributes || jsonb_build_object($1::text, repeat('x', 1025)), attempts = 9
+        WHERE ordering_key = ANY($2) AND topic = 'labour.completed'"""
 
     def spoil_all() -> None:
-        for topic, labours in (("no.such.topic", wanted), ("no.other.topic", unwanted)):
-            world.sql("labour", spoil, topic, [str(labour.id) for labour in labours])
+        for attribute, labours in (("spoilt", wanted), ("rotten", unwanted)):
+            world.sql("labour", spoil, attribute, [str(labour.id) for labour in labours])
 
     complete_without(world, "labour-relay", [*wanted, *unwanted], spoil_all)
     until(lambda: len(parked_groups(world)) == 2, what="both groups are parked")
 
-    groups = {group["type"]: group for group in parked_groups(world)}
-    world.sql("labour", "UPDATE outbox SET topic = 'labour.completed' WHERE topic = 'no.such.topic'")
-    retried = world.fern("outbox", "retry", "--type", "labour.completed")
-    discarded = world.fern("outbox", "discard", "--reason", "not_found", "--service", "labour", "--yes")
+    [first, second] = parked_groups(world)
+    world.sql("labour", "UPDATE outbox SET attributes = attributes - 'spoilt' WHERE attributes ? 'spoilt'")
+    retried = world.fern("outbox", "retry", "--reason", "spoilt")
+    discarded = world.fern("outbox", "discard", "--reason", "rotten", "--service", "labour", "--yes")
 
-    assert (groups["no.such.topic"]["count"], groups["no.other.topic"]["labours"]) == (3, 2)
-    assert "NOT_FOUND" in groups["no.such.topic"]["reason"]
+    assert [(group["count"], group["labours"]) for group in (first, second)] == [(3, 3), (2, 2)]
+    assert "INVALID_ARGUMENT" in first["reason"]
     assert ("3 parked rows will be tried again" in retried, "2 parked rows are discarded" in discarded) == (True, True)
     for labour in wanted:
         world.until_everyone_is_told(labour, COMPLETE)
@@ -117,21 +118,26 @@ def test_dead_letters_are_seen_shown_without_names_redriven_and_discarded_under_
     mortal = [revived, given_up]
     complete_without(world, "notification-consumer", mortal, lambda: take_from_the_bus(world, mortal, bury))
     complete_without(world, "labour-relay", [broken], spoil)
-    until(lambda: dead(world) == 3, what="all three are dead-lettered")
+    until(lambda: dead(world) == 4, what="all three are dead-lettered, the broken one by both of its consumers")
 
-    groups = {group["reason"]: (group["consumer"], group["count"]) for group in world.fern("dlq", "ls")["groups"]}
+    groups = {(group["reason"], group["consumer"]): group["count"] for group in world.fern("dlq", "ls")["groups"]}
     shown = json.loads(world.fern("dlq", "show", "--reason", "wrong-schema", "--json"))["items"][0]
     world.fern("dlq", "redrive", "--reason", "reaction-failed")
+    again = world.fern("dlq", "redrive", "--reason", "wrong-schema")
+    until(lambda: dead(world) == 3, what="the broken one is dead-lettered again, and not more often than before")
     said = world.fern("dlq", "discard", "--reason", "deliveries-exhausted", "--yes")
 
-    assert groups == dict.fromkeys(("reaction-failed", "deliveries-exhausted", "wrong-schema"), ("notification", 1))
+    reasons = ("reaction-failed", "deliveries-exhausted", "wrong-schema")
+    assert groups == {**{(reason, "notification"): 1 for reason in reasons}, ("wrong-schema", "statistics"): 1}
+    assert "2 of 2 dead letters are published again" in again
     assert (shown["event_id"], shown["data"]["mother_name"]) == (completed_event(world, broken), "[private]")
     assert completed_event(world, given_up) in said
     world.until_everyone_is_told(revived, COMPLETE)
-    [effect] = json.loads(
+    effects = json.loads(
         world.fern("replay", f"--labour={given_up.id}", "--type=labour.completed", "--dry-run", "--json")
     )["effects"]
-    assert (effect["discarded"], effect["would_be_handled"]) == (1, 0)
+    seen = {one["consumer"]: (one["done"], one["discarded"], one["would_be_handled"]) for one in effects}
+    assert seen == {"notification": (0, 1, 0), "statistics": (1, 0, 0)}
     world.fern("dlq", "discard", "--event", shown["event_id"], "--yes")
     assert dead(world) == 0
     load.assert_everyone_is_told_once()

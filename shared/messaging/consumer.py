@@ -10,7 +10,7 @@ while its other events are handled.
 | another consumer holds the event, or it is too early | nack: redelivered after the subscription's backoff     |
 | the reaction failed                                  | nack; dead-lettered from delivery `max_attempts` on    |
 | the message cannot be decoded (`Undecodable`)        | dead-lettered at once, with its reason                 |
-| the database is unavailable                          | none: the lease is kept, and the batch is retried      |
+| the database is unavailable, read-only or full       | none: the lease is kept, and the batch is retried      |
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from uuid import UUID
 from msgspec import Struct
 from structlog import get_logger
 
-from messaging.backoff import Backoff
 from messaging.bus import Message, Publisher
 from messaging.claims import Claim, ClaimStrategy, ProcessedEvents
-from messaging.database import is_transient
+from messaging.database import describe, is_transient
 from messaging.dead_letters import NAMED, Dead, DeadLetters
 from messaging.envelope import Envelope, open_envelope
 from messaging.errors import ReactionsFailed, Undecodable
 from messaging.faults import FaultPoint
+from messaging.progress import Outage
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 
 log = get_logger()
@@ -95,6 +95,7 @@ class Consumer(Generic[E]):
         self._units_of_work, self._decode, self._react = units_of_work, decode, react
         self._dead_letters, self._max_attempts = DeadLetters(name, publisher), max_attempts
         self._failed = dict[UUID, None]()  # the oldest first
+        self._database = Outage("database")
 
     async def handle(self, messages: Sequence[Message]) -> list[Verdict]:
         """Handle a batch and return one verdict for each message, in order. All effects are committed when it returns."""
@@ -167,16 +168,15 @@ class Consumer(Generic[E]):
 
     async def _patiently(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict]:
         """Retry while the database is unavailable. The messages stay leased: a nack would only use up their deliveries."""
-        backoff = Backoff()
         while True:
             try:
-                return await self._in_one_transaction(events)
+                verdicts = await self._in_one_transaction(events)
+                self._database.over()
+                return verdicts
             except Exception as error:
                 if not is_transient(error):
                     raise
-                pause = backoff.next()
-                log.warning("database unavailable", error=type(error).__name__, retry_in=round(pause, 2))
-                await asyncio.sleep(pause)
+                await asyncio.sleep(self._database.failed(describe(error)))
 
     async def _in_one_transaction(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict]:
         async with self._units_of_work() as uow:

@@ -3,6 +3,7 @@
 MessagingError
 ├── BusError
 │   ├── BusUnavailable        no answer, or too late: a transient error, retry
+│   │   └── TopicUnusable     the bus has no such topic or denies access to it: retry, the message is not at fault
 │   └── PublishRejected       the bus refused this message: an unchanged retry will fail too
 ├── LockHeld                  another transaction holds the advisory lock that a unit of work begins with
 ├── Stale                     another transaction has changed the aggregate since it was loaded
@@ -26,6 +27,10 @@ class BusError(MessagingError):
 
 
 class BusUnavailable(BusError):
+    pass
+
+
+class TopicUnusable(BusUnavailable):
     pass
 
 

@@ -1,6 +1,7 @@
 """Publishes a batch of outbox rows: those of one key in order, the others together, in as few calls as possible."""
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -9,6 +10,10 @@ import msgspec
 
 from messaging.bus import Outgoing, Publisher
 from messaging.errors import BusError, BusUnavailable, PublishRejected
+
+PUBLISH_SECONDS = (
+    5.0  # after these no further call of a batch begins: its transaction must end before the server ends it
+)
 
 _decode_attributes = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -32,37 +37,44 @@ class Row(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """`published` has the bus's message id of each position. `waiting` rows were left because the bus did not answer."""
+    """`published` has the bus's message id of each position. `waiting` are rows for which the bus or their topic is unavailable.
+
+    Rows that are in none of them were left for the next batch.
+    """
 
     published: dict[int, str]
     rejected: list[tuple[Row, PublishRejected]]
-    waiting: int
+    waiting: list[tuple[Row, BusUnavailable]]
 
 
 async def publish_in_order(publisher: Publisher, rows: Sequence[Row]) -> Outcome:
     """Publish rows that are sorted by position. An event is not sent before an earlier one of its key was accepted."""
-    published: dict[int, str] = {}
-    rejected: list[tuple[Row, PublishRejected]] = []
-    waiting = 0
+    outcome = Outcome({}, [], [])
     stuck: set[str] = set()  # keys with an event that was not published: their later events must wait
+    deadline = time.monotonic() + PUBLISH_SECONDS
     for wave in _waves(rows):
+        if time.monotonic() > deadline:
+            break
         calls = [(topic, [row for row in group if row.ordering_key not in stuck]) for topic, group in wave.items()]
-        outcomes = await asyncio.gather(*(_send(publisher, topic, group) for topic, group in calls if group))
-        for sent, refused in outcomes:
-            published |= sent
-            for row, error in refused:
+        outcomes = await asyncio.gather(*(_send(publisher, topic, group, deadline) for topic, group in calls if group))
+        for sent, failed in outcomes:
+            outcome.published.update(sent)
+            for row, error in failed:
                 stuck.add(row.ordering_key)
                 if isinstance(error, PublishRejected):
-                    rejected.append((row, error))
-                else:
-                    waiting += 1
-    return Outcome(published, rejected, waiting)
+                    outcome.rejected.append((row, error))
+                elif isinstance(error, BusUnavailable):
+                    outcome.waiting.append((row, error))
+    return outcome
 
 
 async def _send(
-    publisher: Publisher, topic: str, rows: Sequence[Row]
-) -> tuple[dict[int, str], list[tuple[Row, BusError]]]:
-    """Publish in one call. If the bus rejects it, publish one by one, so that a bad message affects its own key only."""
+    publisher: Publisher, topic: str, rows: Sequence[Row], deadline: float
+) -> tuple[dict[int, str], list[tuple[Row, BusError | None]]]:
+    """Publish in one call. If the bus rejects it, publish one by one, so that a bad message affects its own key only.
+
+    After the deadline rows are left without an error.
+    """
     try:
         message_ids = await publisher.publish(topic, [row.outgoing() for row in rows])
         return dict(zip((row.position for row in rows), message_ids, strict=True)), []
@@ -72,10 +84,12 @@ async def _send(
         if len(rows) == 1:
             return {}, [(rows[0], error)]
     sent: dict[int, str] = {}
-    failed: dict[str, tuple[Row, BusError]] = {}
+    failed: dict[str, tuple[Row, BusError | None]] = {}
     for row in rows:
-        if row.ordering_key not in failed:
-            one_sent, one_failed = await _send(publisher, topic, [row])
+        if time.monotonic() > deadline:
+            failed.setdefault(row.ordering_key, (row, None))
+        elif row.ordering_key not in failed:
+            one_sent, one_failed = await _send(publisher, topic, [row], deadline)
             sent |= one_sent
             failed.update({failure[0].ordering_key: failure for failure in one_failed})
     return sent, list(failed.values())

@@ -5,7 +5,7 @@ themselves. With PUBSUB_EMULATOR_HOST set it connects to an emulator, otherwise 
 Create it inside the running event loop.
 
 How a silent bus is noticed:
-- A call that is not answered fails after `timeout` (20 s).
+- A call that is not answered fails after `timeout` (10 s).
 - A stream writes a heartbeat every `heartbeat` (25 s), and breaks if the bus has not answered by the next one. Google's emulator
   answers from version 0.8.32 on; a bus that has never answered one is not expected to.
 - A connection on which nothing is acknowledged for 20 s is closed by the operating system. Heartbeats and calls see to it that
@@ -30,7 +30,7 @@ from google.pubsub_v1.types import pubsub as types
 
 from messaging.backoff import wait
 from messaging.bus import Message, Outgoing
-from messaging.errors import BusUnavailable, PublishRejected
+from messaging.errors import BusError, BusUnavailable, PublishRejected, TopicUnusable
 
 _PublishRequest = types.PublishRequest.pb()
 _PublishResponse = types.PublishResponse.pb()
@@ -39,22 +39,22 @@ _PullRequest = types.PullRequest.pb()
 _AcknowledgeRequest = types.AcknowledgeRequest.pb()
 _ModifyAckDeadlineRequest = types.ModifyAckDeadlineRequest.pb()
 
-# The bus refused the message itself. All other codes are transient: quota, overload, a restart, a topic's leader moving.
+# The bus refused the message itself, or its topic. All other codes are transient: quota, overload, a restart, a topic's leader
+# moving.
 _REJECTED = {
     grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.NOT_FOUND,
-    grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.OUT_OF_RANGE,
     grpc.StatusCode.UNIMPLEMENTED,
 }
+_TOPIC_UNUSABLE = {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED}
 
 MAX_CALL_BYTES = 9_000_000  # the service takes 10 MB a call, and 1,000 messages
 MESSAGES_PER_CALL = 1000
 ACK_IDS_PER_CALL = 1000
 KEEPALIVE_SECONDS = 330.0
 HEARTBEAT_SECONDS = 25.0
-RECONNECT_SECONDS = 3.0  # how long a call whose connection was closed waits for a new one
+RECONNECT_SECONDS = 3.0  # how long a stream, or a call whose connection was closed, waits for a new one
 PROTOCOL_VERSION = 1  # of a stream: the bus answers heartbeats
 
 
@@ -74,7 +74,7 @@ class PubSub:
         self,
         project: str,
         *,
-        timeout: float = 20.0,
+        timeout: float = 10.0,
         heartbeat: float = HEARTBEAT_SECONDS,
         keepalive: float = KEEPALIVE_SECONDS,
     ) -> None:
@@ -140,8 +140,7 @@ class PubSub:
             answer = await self._unary(self._publish, request, self._timeout)
             return list(answer.message_ids)
         except grpc.aio.AioRpcError as error:
-            rejected = error.code() in _REJECTED
-            raise (PublishRejected if rejected else BusUnavailable)(_describe(error)) from None
+            raise _publish_error(error) from None
 
     async def pull(self, subscription: str, limit: int, *, wait: float) -> list[Message]:
         """Return what is waiting, or what arrives within `wait` seconds."""
@@ -160,6 +159,11 @@ class PubSub:
         """Yield batches as the bus sends them. On `stop` the stream is half-closed, so that the bus stops sending and ends it.
         Raises `BusUnavailable` if the stream breaks.
         """
+        try:
+            async with asyncio.timeout(RECONNECT_SECONDS):
+                await self._channel.channel_ready()  # a refusal of the stream then arrives at once
+        except TimeoutError:
+            raise BusUnavailable(f"no connection to the bus within {RECONNECT_SECONDS:g} s") from None
         call, pulse = self._subscriber.streaming_pull(), _Pulse()
         closing = asyncio.create_task(self._keep_open(call, pulse, subscription, outstanding, ack_deadline, stop))
         try:
@@ -240,6 +244,12 @@ class PubSub:
             return await method(request, timeout=RECONNECT_SECONDS, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             raise closed if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else error from None
+
+
+def _publish_error(error: grpc.aio.AioRpcError) -> BusError:
+    if error.code() in _TOPIC_UNUSABLE:
+        return TopicUnusable(_describe(error))
+    return (PublishRejected if error.code() in _REJECTED else BusUnavailable)(_describe(error))
 
 
 def _messages(subscription: str, answer: Any) -> list[Message]:

@@ -9,14 +9,13 @@ import contextlib
 from collections import deque
 from collections.abc import Sequence
 
-from structlog import get_logger
-
-from messaging.backoff import Backoff, wait
+from messaging.backoff import wait
 from messaging.bus import Message, MessageSource, by_subscription
 from messaging.consumer import Handle, Verdict
 from messaging.errors import BusUnavailable
+from messaging.progress import Outage, step
 
-log = get_logger()
+STREAM_SECONDS = 5.0  # longer than a connection to the bus may take
 
 
 class FairQueue(asyncio.Queue[Message]):
@@ -71,6 +70,7 @@ class Receiver:
         self._ack_deadline, self._drain_wait, self._stop_limit = ack_deadline, drain_wait, stop_limit
         self._waiting = FairQueue()
         self._leased = dict[str, Message]()
+        self._answering = Outage("acknowledging")
 
     @property
     def waiting(self) -> int:
@@ -118,21 +118,27 @@ class Receiver:
         return handled
 
     async def _read(self, subscription: str, stop: asyncio.Event) -> None:
-        backoff = Backoff(cap=1.0)  # a try costs the bus little, and messages wait
+        outage = Outage(f"subscription {subscription}", cap=1.0)  # a try costs the bus little, and messages wait
         while not stop.is_set():
             try:
-                stream = self._bus.stream(
-                    subscription, outstanding=self._outstanding, ack_deadline=self._ack_deadline, stop=stop
-                )
-                async for messages in stream:
-                    backoff.reset()
-                    self._lease(messages)
-                    for message in messages:
-                        self._waiting.put_nowait(message)
+                await self._read_stream(subscription, stop, outage)
             except BusUnavailable as error:
-                pause = backoff.next()
-                log.warning("stream broke", subscription=subscription, error=str(error)[:300], retry_in=round(pause, 2))
-                await wait(stop, pause)
+                await wait(stop, outage.failed(str(error)[:300]))
+
+    async def _read_stream(self, subscription: str, stop: asyncio.Event, outage: Outage) -> None:
+        """The outage is over with the first message, or once the stream has been open for `STREAM_SECONDS`."""
+        stream = self._bus.stream(
+            subscription, outstanding=self._outstanding, ack_deadline=self._ack_deadline, stop=stop
+        )
+        open_for_long = asyncio.get_running_loop().call_later(STREAM_SECONDS, outage.over)
+        try:
+            async for messages in stream:
+                outage.over()
+                self._lease(messages)
+                for message in messages:
+                    self._waiting.put_nowait(message)
+        finally:
+            open_for_long.cancel()
 
     async def _work(self) -> None:
         while True:
@@ -140,7 +146,8 @@ class Receiver:
             while len(batch) < self._batch_size and not self._waiting.empty():
                 batch.append(self._waiting.get_nowait())
             try:
-                await self._handle_and_acknowledge(batch)
+                with step("handling a batch of messages"):
+                    await self._handle_and_acknowledge(batch)
             finally:
                 for _ in batch:
                     self._waiting.task_done()
@@ -156,8 +163,9 @@ class Receiver:
                 await self._bus.acknowledge(subscription, ack_ids)
             for subscription, ack_ids in by_subscription(nacks).items():
                 await self._bus.modify_deadline(subscription, ack_ids, 0)
+            self._answering.over()
         except BusUnavailable as error:  # they come again, and the claims are there
-            log.warning("could not tell the bus", acks=len(acks), nacks=len(nacks), error=str(error)[:300])
+            self._answering.failed(str(error)[:300])
 
     def _lease(self, messages: Sequence[Message]) -> None:
         self._leased.update({message.ack_id: message for message in messages})
@@ -168,8 +176,9 @@ class Receiver:
             for subscription, ack_ids in by_subscription(self._leased.values()).items():
                 try:
                     await self._bus.modify_deadline(subscription, ack_ids, self._ack_deadline)
-                except BusUnavailable as error:
-                    log.warning("could not extend leases", subscription=subscription, error=str(error)[:300])
+                    self._answering.over()
+                except BusUnavailable as error:  # they come again
+                    self._answering.failed(str(error)[:300])
 
     async def _nack_the_rest(self) -> None:
         for subscription, ack_ids in by_subscription(self._leased.values()).items():

@@ -9,33 +9,38 @@ A relay makes several passes at the same time, in different lanes: while one wai
 
 Failures:
 - The bus does not answer: the rows stay unchanged, and the relay retries with growing pauses (0.1 s to 5 s).
+- The bus does not have a topic, or denies access to it: rows of this topic are retried every `TOPIC_RETRY` seconds and never
+  parked, because the topology is at fault and not the message. They hold up their own keys only.
 - The bus rejects a message: its row is retried with growing pauses and parked after `max_attempts`. It holds up its own key only.
+- The database is unavailable, read-only or full: the relay retries with growing pauses, and forgets nothing but its bounds.
 - The relay crashes between publish and mark: the rows are published again with the same event ids. Consumers claim by event id.
 
-Weakness: a relay that is frozen, not dead, keeps its lanes locked until the database ends its transaction (60 s).
+Weakness: a relay that is frozen, not dead, keeps its lanes locked until the database ends its transaction (20 s).
 """
 
 import asyncio
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
 
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog import get_logger
 
-from messaging.backoff import Backoff, delay, wait, wait_for_any
+from messaging.backoff import delay, wait, wait_for_any
 from messaging.bus import Publisher
-from messaging.database import driver_connection, is_transient
-from messaging.errors import PublishRejected
+from messaging.database import describe, driver_connection, is_transient, transaction
+from messaging.errors import PublishRejected, TopicUnusable
 from messaging.faults import FaultPoint
 from messaging.lanes import ABOVE_BOUND, DUE, IN_ORDER, Lanes
 from messaging.masking import mask
+from messaging.progress import Outage, step
 from messaging.publishing import Row, publish_in_order
 
 log = get_logger()
 
 CHANNEL = "outbox"
+TOPIC_RETRY = 5.0  # seconds
 
 AFTER_READ = FaultPoint(
     "relay.after_read_before_publish", "a batch is read and its lanes are locked, nothing is published"
@@ -68,13 +73,25 @@ _MARK_REJECTED = """
 """
 
 
+# As after a first attempt, so that later rows of the key wait as well. Only rejections are counted further, and park a row.
+_PUT_OFF = """
+    UPDATE outbox SET attempts = greatest(attempts, 1), last_error = unusable.error,
+        next_attempt_at = clock_timestamp() + make_interval(secs => $3)
+    FROM unnest($1::bigint[], $2::text[]) AS unusable (position, error) WHERE outbox.position = unusable.position
+"""
+
+
 @dataclass(slots=True)
 class Pass:
-    """The counts of one pass. `waiting` rows were left unchanged because the bus did not answer."""
+    """The counts of one pass. `waiting` rows were left unchanged because the bus did not answer, as `unanswered` says;
+    `put_off` rows wait for their topic.
+    """
 
     published: int = 0
     rejected: int = 0
     waiting: int = 0
+    put_off: int = 0
+    unanswered: str = ""
 
 
 class Relay:
@@ -108,6 +125,7 @@ class Relay:
         self._lanes = Lanes(sweep_interval=poll_interval)
         self._due = list[int]()  # lanes of the last look that no pass has taken yet
         self._taken = set[int]()  # lanes of the passes that are under way
+        self._unusable = dict[str, Outage]()  # by topic
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -115,7 +133,8 @@ class Relay:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Make passes while there is work, then wait for a wake-up or the next poll. On `stop`, finish the current passes."""
-        backoff, under_way, look = Backoff(), set[asyncio.Task[Pass]](), True
+        database, bus = Outage("database"), Outage("bus")
+        under_way, look = set[asyncio.Task[Pass]](), True
         try:
             while not stop.is_set() or under_way:
                 try:
@@ -127,19 +146,20 @@ class Relay:
                     if not is_transient(error):
                         raise
                     self._lanes.forget()
-                    pause = backoff.next()
-                    log.warning("database unavailable", error=type(error).__name__, retry_in=round(pause, 2))
-                    await wait(stop, pause)
+                    await wait(stop, database.failed(describe(error)))
                     continue
                 # A pass without any effect found its lanes locked by another relay, which looks again after its own pass.
                 look = not ended or any(one != Pass() for one in ended) or bool(self._due) or self._woken.is_set()
-                published, waiting = sum(one.published for one in ended), sum(one.waiting for one in ended)
-                if published or not (waiting or under_way):
-                    backoff.reset()
-                if waiting:
-                    pause = backoff.next()
-                    log.warning("bus unavailable", waiting=waiting, published=published, retry_in=round(pause, 2))
-                    await wait(stop, pause)
+                if ended or not under_way:
+                    database.over()
+                unanswered = [one.unanswered for one in ended if one.unanswered]
+                published = any(one.published for one in ended)
+                if published:
+                    bus.eased()
+                if unanswered:
+                    await wait(stop, bus.failed(unanswered[0]))
+                elif published or not under_way:
+                    bus.over()
         finally:
             for task in under_way:
                 task.cancel()
@@ -148,7 +168,8 @@ class Relay:
     async def _start_passes(self, under_way: set[asyncio.Task[Pass]]) -> None:
         """Start passes for the lanes of one look: a second one, before a pass has ended, would only delay the passes."""
         if not self._due:
-            await self._look()
+            with step("looking for events to publish"):
+                await self._look()
         while self._due and len(under_way) < self._passes:
             under_way.add(asyncio.create_task(self._pass(self._take_lanes())))
 
@@ -184,10 +205,11 @@ class Relay:
 
     async def _pass(self, lanes: Sequence[int]) -> Pass:
         try:
-            async with driver_connection(self._engine) as connection:
-                async with connection.transaction(isolation="read_committed"):
-                    done = await self._publish_lanes(connection, lanes)
-                await self._lanes.settle(connection)
+            with step("publishing events"):
+                async with driver_connection(self._engine) as connection:
+                    async with transaction(connection):
+                        done = await self._publish_lanes(connection, lanes)
+                    await self._lanes.settle(connection)
         finally:
             self._taken.difference_update(lanes)
         if done.published:
@@ -209,10 +231,25 @@ class Relay:
         await AFTER_PUBLISH()
         if published:
             await connection.execute(_MARK_PUBLISHED, list(published), list(published.values()))
+            self._note_usable_topics(rows, published)
         if rejected:
             await self._mark_rejected(connection, rejected)
+        unusable = [(row, str(error)) for row, error in waiting if isinstance(error, TopicUnusable)]
+        unanswered = [str(error) for _, error in waiting if not isinstance(error, TopicUnusable)]
+        if unusable:
+            await self._put_off(connection, unusable)
         await AFTER_MARK()
-        return Pass(len(published), len(rejected), waiting)
+        return Pass(len(published), len(rejected), len(unanswered), len(unusable), "".join(unanswered[:1]))
+
+    async def _put_off(self, connection: asyncpg.Connection, rows: Sequence[tuple[Row, str]]) -> None:
+        for row, error in rows:
+            self._unusable.setdefault(row.topic, Outage(f"topic {row.topic}")).failed(error[:300])
+        positions, errors = [row.position for row, _ in rows], [mask(error)[:500] for _, error in rows]
+        await connection.execute(_PUT_OFF, positions, errors, TOPIC_RETRY)
+
+    def _note_usable_topics(self, rows: Sequence[Row], published: Container[int]) -> None:
+        for topic in {row.topic for row in rows if row.topic in self._unusable and row.position in published}:
+            self._unusable.pop(topic).over()
 
     async def _mark_rejected(
         self, connection: asyncpg.Connection, rejected: Sequence[tuple[Row, PublishRejected]]

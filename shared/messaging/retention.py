@@ -27,8 +27,9 @@ from structlog import get_logger
 
 from messaging import clock_offset
 from messaging.backoff import delay, wait
-from messaging.database import is_transient
+from messaging.database import describe, is_transient
 from messaging.errors import ClockWrong, RetentionTooShort
+from messaging.progress import Outage
 
 log = get_logger()
 
@@ -125,7 +126,7 @@ class Retention:
         return cls(engine, keep=keep, replay_horizon=horizon)
 
     async def run(self, stop: asyncio.Event) -> None:
-        clock_reported = False
+        clock_reported, outage = False, Outage("database, for retention,", base=1.0, cap=30.0)
         while not stop.is_set():
             try:
                 report = await self.run_once()
@@ -137,15 +138,17 @@ class Retention:
                     rows_deleted=report.rows_deleted,
                     put_off=report.put_off,
                 )
+                outage.over()
+                await wait(stop, INTERVAL)
             except ClockWrong as error:
                 if not clock_reported:
                     log.error("no retention while the clock is wrong", error=str(error))
                 clock_reported = True
+                await wait(stop, INTERVAL)
             except Exception as error:
                 if not is_transient(error):
                     raise
-                log.warning("retention put off", error=type(error).__name__)
-            await wait(stop, INTERVAL)
+                await wait(stop, outage.failed(describe(error)))
 
     async def run_once(self, now: datetime | None = None, *, batches: int | None = None) -> RetentionReport:
         """Change partitions, then delete all old rows, or at most `batches` full batches of them. Safe under load.

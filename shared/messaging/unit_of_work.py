@@ -9,17 +9,17 @@ it, so code that receives one cannot commit half of it.
 """
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Self
+from uuid import UUID
 
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from messaging import outbox, sequences
 from messaging.aggregate import Aggregate, DomainEvent, Recorded
-from messaging.database import Statement, as_one, driver_connection
+from messaging.database import Statement, as_one, driver_connection, rollback
 from messaging.errors import LockHeld
 from messaging.faults import FaultPoint
 
@@ -64,9 +64,9 @@ class UnitOfWork:
         """
         self._seen.append((aggregate, save))
 
-    def emit(self, event: DomainEvent, *, key: str, at: datetime) -> None:
-        """Add an event of a row that is not an aggregate."""
-        self._emitted.append(Recorded(event, key, at))
+    def emit(self, event: DomainEvent, *, key: str, at: datetime, id: UUID | None = None) -> None:
+        """Add an event of a row that is not an aggregate. Give it an `id` that follows from its cause if there is one."""
+        self._emitted.append(Recorded(event, key, at) if id is None else Recorded(event, key, at, id=id))
 
     def after_commit(self, action: Callable[[], None]) -> None:
         """Run `action` once after the commit, never after a rollback. A crash after the commit loses it: for wake-ups only."""
@@ -86,8 +86,8 @@ class UnitOfWork:
         self.connection = await self._lease.__aenter__()
         try:
             await self._begin()
-        except BaseException:
-            await self._lease.__aexit__()
+        except BaseException as error:
+            await self._release(error)
             raise
         return self
 
@@ -95,23 +95,23 @@ class UnitOfWork:
         if self._lock is None:
             await self.connection.execute(_BEGIN)
         elif await self.connection.execute(f"{_BEGIN}; {_LOCK.format(self._lock)}") == "SELECT 0":  # one round trip
-            await self._rollback()
             raise LockHeld
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            await self._release(error)
+            return
         try:
-            if error is None:
-                await self._commit()
-        finally:
-            if not self.connection.is_closed() and self.connection.is_in_transaction():
-                await self._rollback()
-            await self._lease.__aexit__()
-        if error is None:
-            await AFTER_COMMIT()
-            for action in self._after_commit:
-                action()
+            await self._commit()
+        except BaseException as failure:
+            await self._release(failure)
+            raise
+        await self._release(None)
+        await AFTER_COMMIT()
+        for action in self._after_commit:
+            action()
 
     async def _commit(self) -> None:
         await self.flush()
@@ -131,9 +131,12 @@ class UnitOfWork:
                 "A statement of this unit of work failed, and its error was hidden: nothing is committed."
             )
 
-    async def _rollback(self) -> None:
-        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # a broken connection has rolled back
-            await self.connection.execute("ROLLBACK")
+    async def _release(self, error: BaseException | None) -> None:
+        """Return the connection, without an open transaction. `error` tells whether it is of further use."""
+        try:
+            await rollback(self.connection)
+        finally:
+            await self._lease.__aexit__(None, error, None)
 
 
 UnitsOfWork = Callable[[], UnitOfWork]

@@ -2,7 +2,8 @@
 
 A NOTIFY inside the writing transaction takes a server-wide lock at commit and more than halves the commit rate. So the writer
 asks for a wake-up in memory, after its commit; a background task sends at most one NOTIFY per `INTERVAL` on a connection of its
-own. A wake-up may be lost in a crash or a restart of the database: every process that waits for one also polls.
+own. A wake-up may be lost in a crash or a restart of the database, or while a connection is silent: every process that waits for
+one also polls.
 """
 
 import asyncio
@@ -11,13 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import asyncpg
-from structlog import get_logger
 
-from messaging.backoff import Backoff
-from messaging.database import connect_raw
+from messaging.backoff import wait
+from messaging.database import connect_raw, describe
+from messaging.progress import Outage
 
-log = get_logger()
-
+LISTEN_CHECK = 5.0  # seconds; a connection that only listens would not notice that it is silent
 INTERVAL = 0.005  # seconds; coalesced at this rate NOTIFY costs the writers next to nothing
 
 
@@ -54,7 +54,8 @@ class Listener:
             connection.add_termination_listener(lambda _: lost.set())
             await connection.add_listener(self._channel, lambda *_: self._wake())
             self._wake()
-            await lost.wait()
+            while not await wait(lost, LISTEN_CHECK):
+                await connection.execute("SELECT")  # raises if the connection is silent
             raise ConnectionResetError("the listening connection was closed")
 
         await _keep_connected(self._url, f"{self._process}:listen", listen)
@@ -65,19 +66,15 @@ _LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, a
 
 
 async def _keep_connected(url: str, process: str, use: Callable[[asyncpg.Connection], Any]) -> None:
-    backoff = Backoff(base=0.2, cap=5.0)
+    outage = Outage("wake-ups", base=0.2)
     while True:
         try:
             connection = await connect_raw(url, process=process)
-            backoff.reset()
+            outage.over()
             try:
                 await use(connection)
             finally:
                 with contextlib.suppress(Exception):
                     connection.terminate()
         except _LOST as error:
-            pause = backoff.next()
-            log.warning(
-                "wake-up connection lost", connection=process, error=type(error).__name__, retry_in=round(pause, 2)
-            )
-            await asyncio.sleep(pause)
+            await asyncio.sleep(outage.failed(describe(error)))

@@ -5,12 +5,13 @@ from typing import Any
 from sqlalchemy import Connection, MetaData, text
 
 from messaging.database import create_engine
+from messaging.limits import HOURS
 from messaging.retention import ensure_partitions
 
 
 async def migrate(context: Any, database_url: str, metadata: MetaData) -> None:
     """Called by each service's `migrations/env.py` with Alembic's context."""
-    engine = create_engine(database_url, process="migrations", pool_size=1)
+    engine = create_engine(database_url, process="migrations", pool_size=1, limits=HOURS)
 
     def run(connection: Connection) -> None:
         context.configure(connection=connection, target_metadata=metadata, transaction_per_migration=False)

@@ -26,6 +26,7 @@ from messaging.outbox import OutboxCounts, OutboxRow
 from messaging.outbox_admin import Batch, ParkedGroup, Replays
 from messaging.retention import Retention, RetentionReport
 from servicekit.problems import Problem
+from servicekit.text import LINE, NAME
 from servicekit.web import Items
 
 SLICE = 10  # batches that one call for retention deletes
@@ -34,7 +35,7 @@ Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
 BatchSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-Word = Annotated[str, msgspec.Meta(max_length=500, pattern=r"^[^\x00]*$")]
+Word = Annotated[str, msgspec.Meta(max_length=500, pattern=LINE)]
 
 
 class Parked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,7 +60,7 @@ class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GivenUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    consumer: Annotated[str, msgspec.Meta(pattern="^[a-z-]{1,100}$")]
+    consumer: Annotated[str, msgspec.Meta(pattern=NAME)]
     event_ids: Annotated[list[UUID], msgspec.Meta(max_length=1000)]
 
 
@@ -188,10 +189,13 @@ async def forget(retention: NamedDependency[Retention]) -> RetentionReport:
 
 
 class Pipeline(msgspec.Struct, frozen=True):
-    """`topics` counts the recorded events by topic. The topology knows which consumer takes which topic."""
+    """`topics` counts the recorded events by topic, `held` those of them that are parked or discarded. The topology knows which
+    consumers take which topic.
+    """
 
     outbox: OutboxCounts
     topics: dict[str, int]
+    held: dict[str, int]
     claims: ClaimCounts
 
 
@@ -199,8 +203,9 @@ class Pipeline(msgspec.Struct, frozen=True):
 async def show_pipeline(engine: NamedDependency[AsyncEngine]) -> Pipeline:
     async with engine.connect() as connection:
         recorded, topics = await outbox.counts(connection), await outbox.count_topics(connection)
+        held = await outbox.count_topics(connection, held=True)
     async with driver_connection(engine) as driver:
-        return Pipeline(recorded, topics, await claims.counts(driver))
+        return Pipeline(recorded, topics, held, await claims.counts(driver))
 
 
 async def _change_parked(engine: AsyncEngine, data: Parked, *, discard: bool) -> Batch:

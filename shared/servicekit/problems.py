@@ -3,25 +3,42 @@
 A service maps its own errors to problems in one table. An error that is in no table is a 500 that reveals nothing internal.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
+import msgspec
 from litestar import Litestar
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, OpenAPIType, Operation, Schema
 from litestar.plugins.problem_details import ProblemDetailsException
+from litestar.types import Send
+from sqlalchemy.exc import TimeoutError as PoolExhausted
 from structlog import get_logger
 
-from messaging.database import is_transient
+from messaging.database import describe, is_transient, refuses_changes
 from messaging.errors import RetentionTooShort
+from messaging.progress import Outage
+from servicekit import text
 
 log = get_logger()
 
 PROBLEMS = "urn:fernlabour:problem:"
 _NAMES = {401: "not-authorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
 
-PROBLEM_STATUSES = (400, 401, 403, 404, 409, 412, 413, 422, 429, 503)
+QUIET_SECONDS = 10.0
+
+PROBLEM_STATUSES = (400, 401, 403, 404, 408, 409, 412, 413, 422, 429, 503)
+
+
+# Answers hold personal data: forbid caching, framing and guessing of content types.
+HARDENED = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (b"cache-control", b"no-store"),
+)
 
 
 class Problem(ProblemDetailsException):
@@ -40,12 +57,34 @@ class Problem(ProblemDetailsException):
         )
 
 
+def busy(seconds: int = 1) -> Problem:
+    """The process handles as many requests as it can. Not `too-busy`, which is about one labour that many requests change."""
+    detail = f"The service is handling as many requests as it can. Nothing was changed. Try again in {seconds} s."
+    return Problem(503, "busy", detail, {"Retry-After": str(seconds)})
+
+
+def encode(problem: Problem) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Headers and body, for answers that are given before a request reaches Litestar."""
+    facts = problem.extra if isinstance(problem.extra, dict) else {}
+    known = {"status": problem.status_code, "type": problem.type_, "title": problem.title, "detail": problem.detail}
+    body = msgspec.json.encode({**known, **facts})
+    headers = {"Content-Type": "application/problem+json", "Content-Length": str(len(body)), **(problem.headers or {})}
+    return [*((name.lower().encode(), value.encode()) for name, value in headers.items()), *HARDENED], body
+
+
+async def send_problem(send: Send, problem: Problem) -> None:
+    headers, body = encode(problem)
+    await send({"type": "http.response.start", "status": problem.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
 def problem_table(
     service: Mapping[type[Exception], Callable[[Any], Problem]],
 ) -> dict[type[Exception], Callable[[Any], ProblemDetailsException]]:
     return {
         HTTPException: _from_http,
         RetentionTooShort: lambda error: Problem(409, "retention-too-short", f"Refused: {error}."),
+        PoolExhausted: lambda _: busy(),  # the database answers: its connections are taken
         Exception: _from_anything,
         **service,
     }
@@ -56,7 +95,7 @@ def _from_http(error: HTTPException) -> ProblemDetailsException:
         return error
     if isinstance(error, ValidationException):
         fields = [
-            {"field": str(item.get("key") or "body"), "problem": str(item.get("message", ""))}
+            {"field": str(item.get("key") or "body"), "problem": text.explain(str(item.get("message", "")))}
             for item in error.extra or []
             if isinstance(item, Mapping)
         ]
@@ -71,10 +110,27 @@ def _from_anything(error: Exception) -> ProblemDetailsException:
 
 
 def _unavailable(error: BaseException) -> ProblemDetailsException:
-    log.warning("database unavailable", error=type(error).__name__)
+    _outage.report(describe(error))
+    again = "Try again, with the same Idempotency-Key if you sent one."
+    if refuses_changes(error):
+        return Problem(503, "unavailable", f"The database cannot store changes just now. {again}", {"Retry-After": "5"})
     # The connection may have broken between the commit and its answer, so the change may or may not be committed.
-    detail = "The database is not answering just now. Try again, with the same Idempotency-Key if you sent one."
-    return Problem(503, "unavailable", detail, {"Retry-After": "1"})
+    return Problem(503, "unavailable", f"The database is not answering just now. {again}", {"Retry-After": "1"})
+
+
+class _RequestOutage(Outage):
+    """An outage as requests see it: two log lines and not one for each request. Ends when no request has failed for a while."""
+
+    _end: asyncio.TimerHandle | None = None
+
+    def report(self, why: str) -> None:
+        self.failed(why)
+        if self._end:
+            self._end.cancel()
+        self._end = asyncio.get_running_loop().call_later(QUIET_SECONDS, self.over)
+
+
+_outage = _RequestOutage("database, for requests")
 
 
 def _from_bug(error: Exception) -> ProblemDetailsException:
@@ -84,10 +140,10 @@ def _from_bug(error: Exception) -> ProblemDetailsException:
 
 def document_problems(app: Litestar) -> None:
     """Add the problem answers to every route of the schema, with the media type that is really sent."""
-    text, number = Schema(type=OpenAPIType.STRING), Schema(type=OpenAPIType.INTEGER)
+    string, number = Schema(type=OpenAPIType.STRING), Schema(type=OpenAPIType.INTEGER)
     problem = Schema(
         type=OpenAPIType.OBJECT,
-        properties={"type": text, "title": text, "status": number, "detail": text},
+        properties={"type": string, "title": string, "status": number, "detail": string},
         required=["type", "title", "status", "detail"],
     )
     content = {"application/problem+json": OpenAPIMediaType(schema=problem)}

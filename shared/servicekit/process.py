@@ -3,12 +3,22 @@
 On SIGTERM a process finishes the work in progress. Work that takes longer than `STOP_SECONDS` (a bus that hangs, an unreachable
 database) is cancelled and rolled back, so that another process can take it.
 
-Environment: HEARTBEAT_FILE, touched every 2 s while the event loop turns; unset means no heartbeat.
-Exit codes: 0 stopped as asked; 1 crashed; 64 no such role (EX_USAGE); 78 the settings are wrong (EX_CONFIG).
+Health means progress (`messaging.progress`), not that the event loop turns. Every 2 s a process writes its state to the heartbeat
+file, as JSON: `{"state": "working"}`, or `waiting` for a dependency with the reason. A step that takes longer than `STEP_SECONDS`
+although no outage is known is a hang: the process logs it and ends at once, and its supervisor starts it again. That is safe,
+because every step may be cut off at any point.
+
+Environment, with unit and default:
+HEARTBEAT_FILE   path of the heartbeat file; unset means none
+STEP_SECONDS     seconds that a step may take before the process counts as stuck (60)
+
+Exit codes: 0 stopped as asked; 1 crashed; 64 no such role (EX_USAGE); 70 stuck (EX_SOFTWARE); 78 the settings are wrong
+(EX_CONFIG).
 """
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -16,15 +26,22 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import uvloop
+from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog import get_logger
 
-from messaging.backoff import Backoff, wait
+from messaging import progress
+from messaging.backoff import wait
+from messaging.database import describe, is_transient, ping
 from messaging.errors import SettingsError
+from messaging.progress import Outage
 from servicekit.logs import configure
+from servicekit.settings import Environment
 
 log = get_logger()
 
 HEARTBEAT_SECONDS = 2.0
+PING_INTERVAL = 5.0
+STUCK = 70
 STOP_SECONDS = 9.0  # the supervisor and Cloud Run send SIGKILL after ten
 
 Main = Callable[[asyncio.Event], Awaitable[None]]
@@ -43,19 +60,22 @@ def run(process: str, main: Main) -> None:
     """Run `main(stop)` until it returns. SIGTERM and SIGINT set `stop`; `main` then finishes its work and returns."""
     configure(process, os.environ.get("LOG_LEVEL", "INFO"))
     try:
-        uvloop.run(_supervised(main))
+        settings = Environment(os.environ)
+        step_seconds = settings.number("STEP_SECONDS", progress.STEP_SECONDS, float, least=1)
+        settings.check()
+        uvloop.run(_supervised(main, step_seconds))
     except SettingsError as error:
         sys.stderr.write(f"{process}: {error}\n")
         sys.exit(78)
     log.info("process stopped")
 
 
-async def _supervised(main: Main) -> None:
+async def _supervised(main: Main, step_seconds: float) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    heartbeat = asyncio.create_task(_heartbeat(), name="heartbeat")
+    heartbeat = asyncio.create_task(_heartbeat(step_seconds), name="heartbeat")
     working, asked = asyncio.ensure_future(main(stop)), asyncio.create_task(stop.wait(), name="stop")
     try:
         await asyncio.wait([working, asked], return_when=asyncio.FIRST_COMPLETED)
@@ -70,22 +90,52 @@ async def _supervised(main: Main) -> None:
         asked.cancel()
 
 
-async def _heartbeat() -> None:
-    if path := os.environ.get("HEARTBEAT_FILE"):
-        while True:
-            Path(path).touch()  # noqa: ASYNC240  (a touch of a local file, every two seconds)
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+async def _heartbeat(step_seconds: float) -> None:
+    path = os.environ.get("HEARTBEAT_FILE")
+    while True:
+        now = progress.state(step_seconds=step_seconds)
+        if path:
+            _write(Path(path), now)
+        if now.state == "stuck":
+            log.critical("stuck, ending so that the supervisor starts the process again", doing=now.reason)
+            sys.stdout.flush()
+            os._exit(STUCK)  # a graceful stop would wait for the step that hangs
+        await asyncio.sleep(HEARTBEAT_SECONDS)
+
+
+def _write(path: Path, state: progress.State) -> None:
+    """Replace the file, so that a reader never sees half of it."""
+    beside = path.with_name(f"{path.name}.new")
+    beside.write_text(json.dumps(state._asdict()))
+    beside.replace(path)
+
+
+async def watch_database(*engines: AsyncEngine) -> None:
+    """Ping every `PING_INTERVAL`, until cancelled: a process without work notices an outage too, and connections that went silent
+    are replaced before they are needed.
+    """
+    outage = Outage("database, by a ping,")
+    while True:
+        try:
+            for engine in engines:
+                await ping(engine)
+            outage.over()
+            pause = PING_INTERVAL
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            pause = outage.failed(describe(error))
+        await asyncio.sleep(pause)
 
 
 async def until_ready(what: str, check: Callable[[], Awaitable[None]], stop: asyncio.Event) -> bool:
     """Wait until a dependency answers, with growing pauses. False if `stop` is set first."""
-    backoff = Backoff(base=0.2, cap=3.0)
+    outage = Outage(what, base=0.2, cap=3.0)
     while not stop.is_set():
         try:
             await check()
+            outage.over()
             return True
         except Exception as error:
-            pause = backoff.next()
-            log.warning("waiting for a dependency", dependency=what, error=str(error)[:300], retry_in=round(pause, 2))
-            await wait(stop, pause)
+            await wait(stop, outage.failed(f"{type(error).__name__}: {error}"[:300]))
     return False

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
-from structlog import get_logger
 
-from messaging.database import driver_connection, is_transient
-
-log = get_logger()
+from messaging.database import describe, driver_connection, is_transient
+from messaging.progress import Outage
 
 MINUTE = timedelta(minutes=1)
 SHARE_INTERVAL = 0.1  # seconds
@@ -77,16 +75,19 @@ class RateLimit:
 
     async def run(self) -> None:
         """Share counts until cancelled. While the database is unavailable, the process goes on counting alone."""
+        outage, pause = Outage("shared rate limits", base=SHARE_INTERVAL), SHARE_INTERVAL
         while True:
             await self._counted.wait()
-            await asyncio.sleep(SHARE_INTERVAL)  # first, so that the request that was counted need not compete with it
+            await asyncio.sleep(pause)  # first, so that the request that was counted need not compete with it
             self._counted.clear()
             try:
                 await self.share()
+                outage.over()
+                pause = SHARE_INTERVAL
             except Exception as error:
                 if not is_transient(error):
                     raise
-                log.warning("rate limits are not shared", error=type(error).__name__)
+                pause = outage.failed(describe(error))
                 self._counted.set()
 
     async def share(self) -> None:

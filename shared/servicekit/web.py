@@ -1,6 +1,7 @@
 """What the HTTP side of every service shares: the application, health routes, tracing, hardened headers, and the server."""
 
 import asyncio
+import resource
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -11,17 +12,27 @@ import structlog
 import uvicorn
 from litestar import Litestar, get
 from litestar.config.cors import CORSConfig
-from litestar.datastructures import MutableScopeHeaders, State
+from litestar.datastructures import State
 from litestar.enums import ScopeType
+from litestar.middleware._internal.cors import CORSMiddleware
 from litestar.openapi import OpenAPIConfig
 from litestar.plugins.problem_details import ProblemDetailsConfig, ProblemDetailsPlugin
 from litestar.types import ASGIApp, ControllerRouterHandler, Message, Receive, Scope, Send
 from structlog import get_logger
 
 from messaging import trace
-from servicekit.problems import Problem, document_problems, problem_table
+from servicekit.admission import Admission
+from servicekit.connections import HttpConnection, close_late_connections
+from servicekit.http_limits import MAX_BODY, HttpLimits
+from servicekit.problems import HARDENED, Problem, document_problems, problem_table
+from servicekit.request_checks import CheckedRequest, check_head
 
 log = get_logger()
+
+# libuv accepts one connection of a socket in each turn of the event loop. With a turn of a millisecond, 2,500 clients would wait
+# for seconds, and a health check behind them. So the socket is listened to several times.
+ACCEPTS = 16
+OTHER_FILES = 200  # that a process may have open beside its connections
 
 T = TypeVar("T")
 
@@ -43,13 +54,9 @@ def _tracing(app: ASGIApp) -> ASGIApp:
 
 
 async def _harden(message: Message, _: Scope) -> None:
-    """Answers hold personal data: forbid caching, framing and guessing of content types."""
     if message["type"] == "http.response.start":
-        headers = MutableScopeHeaders.from_message(message)
-        headers["X-Content-Type-Options"] = "nosniff"
-        headers["Referrer-Policy"] = "no-referrer"
-        headers["X-Frame-Options"] = "DENY"
-        headers.setdefault("Cache-Control", "no-store")
+        present = {name.lower() for name, _ in message["headers"]}
+        message["headers"] = [*message["headers"], *(header for header in HARDENED if header[0] not in present)]
 
 
 def _health(ready: Callable[[], Awaitable[None]]) -> list[ControllerRouterHandler]:
@@ -79,23 +86,32 @@ def create_app(
     dependencies: Mapping[str, Any],
     ready: Callable[[], Awaitable[None]],
     lifespan: Callable[[Litestar], AsyncGenerator[None, None]],
+    limits: HttpLimits,
+    operators: tuple[str, ...] = ("/operations/",),
     cors_origins: Sequence[str] = (),
     version: str = "1",
 ) -> Litestar:
-    """Pages of other origins may call the API only if they are listed in `cors_origins`."""
+    """Pages of other origins may call the API only if they are listed in `cors_origins`.
+
+    `operators` are the beginnings of the paths of operators' routes, which stay reachable under overload.
+    """
     app = Litestar(
         route_handlers=[*routes, *_health(ready)],
         dependencies=dict(dependencies),
         plugins=[ProblemDetailsPlugin(ProblemDetailsConfig(exception_to_problem_detail_map=problem_table(problems)))],
         openapi_config=OpenAPIConfig(title=title, version=version, description=description),
-        cors_config=CORSConfig(allow_origins=list(cors_origins)) if cors_origins else None,
         middleware=[_tracing],
         before_send=[_harden],  # also for errors that never reach a middleware
-        request_max_body_size=100_000,
+        request_max_body_size=MAX_BODY,
         lifespan=[asynccontextmanager(lifespan)],
-        state=State({"stopping": asyncio.Event()}),
+        state=State({"stopping": asyncio.Event(), "limits": limits}),
+        request_class=CheckedRequest,
         logging_config=None,
     )
+    # From the inside out. A browser hides an answer without CORS headers from its page, also a refusal.
+    admission = app.state.admission = Admission(check_head(app.asgi_handler), limits, operators)
+    cors = CORSConfig(allow_origins=list(cors_origins))
+    app.asgi_handler = CORSMiddleware(admission, cors) if cors_origins else admission
     document_problems(app)
     return app
 
@@ -105,13 +121,25 @@ async def serve(
 ) -> None:
     """Serve until `stop`, then finish the current requests within five seconds. A bound `listener` replaces host and port.
 
-    An endless answer must watch `app.state.stopping`: the lifespan ends only after the last answer.
+    An endless answer must watch `app.state.stopping`: the lifespan ends only after the last answer. An application that
+    `create_app` did not make has the default limits on connections, and no admission control.
     """
+    limits: HttpLimits = app.state.setdefault("limits", HttpLimits())
+    _allow_open_files(limits.connections + OTHER_FILES)
+    listener = listener or _bind(host, port)
     config = uvicorn.Config(
-        app, host=host, port=port, log_config=None, timeout_graceful_shutdown=5, server_header=False
+        app,
+        http=HttpConnection,
+        ws="none",
+        backlog=limits.connections,  # connections that the kernel keeps until they are accepted, or its own limit if that is less
+        timeout_keep_alive=limits.keep_alive_seconds,
+        timeout_graceful_shutdown=5,
+        server_header=False,
+        log_config=None,
     )
     server = _Server(config)
-    serving = asyncio.create_task(server.serve([listener] if listener else None))
+    listeners = [listener, *(listener.dup() for _ in range(ACCEPTS - 1))]
+    serving = asyncio.create_task(server.serve(listeners))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
     app.state.stopping.set()
@@ -120,8 +148,28 @@ async def serve(
     stopping.cancel()
 
 
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    return listener
+
+
+def _allow_open_files(count: int) -> None:
+    """Raise the limit of the process, which is often 1024, as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 class _Server(uvicorn.Server):
     """Leaves signals to `servicekit.process`, which handles them for every process alike."""
+
+    async def on_tick(self, counter: int) -> bool:
+        close_late_connections(self.server_state)
+        return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

@@ -2,20 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Protocol
 
 from structlog import get_logger
 
 from messaging.consumer import Consumer
 from messaging.database import create_engine, ping
+from messaging.limits import MAINTENANCE
 from messaging.pubsub import PubSub
 from messaging.receiver import Receiver
 from messaging.relay import CHANNEL, Relay
 from messaging.retention import Retention, RetentionSettings
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 from messaging.wakeups import Listener, Waker
-from servicekit.process import until_ready
+from servicekit.process import until_ready, watch_database
 
 log = get_logger()
 
@@ -33,7 +33,8 @@ class RelaySettings(RetentionSettings, Protocol):
 
 async def run_relay(stop: asyncio.Event, *, name: str, settings: RelaySettings) -> None:
     engine = create_engine(settings.database_url, process=name, pool_size=4)
-    retention = Retention.of(engine, settings)
+    long_work = create_engine(settings.database_url, process=f"{name}:retention", pool_size=1, limits=MAINTENANCE)
+    retention = Retention.of(long_work, settings)
     bus = PubSub(settings.project_id)
     relay = Relay(engine, bus, poll_interval=settings.relay_poll_seconds)
     listener = Listener(settings.database_url, CHANNEL, relay.wake, process=name)
@@ -41,13 +42,15 @@ async def run_relay(stop: asyncio.Event, *, name: str, settings: RelaySettings) 
         if not await until_ready("database", lambda: ping(engine), stop):
             return
         async with asyncio.TaskGroup() as tasks:
-            background = [tasks.create_task(listener.run()), tasks.create_task(retention.run(stop))]
+            running = (listener.run(), retention.run(stop), watch_database(engine, long_work))
+            background = [tasks.create_task(one) for one in running]
             await relay.run(stop)
             for task in background:
                 task.cancel()
     finally:
         await bus.close()
         await engine.dispose()
+        await long_work.dispose()
 
 
 async def run_consumer(
@@ -65,13 +68,13 @@ async def run_consumer(
 
     With `drain` it handles the waiting messages and returns, for scheduled jobs; otherwise it runs until `stop`.
     """
-    engine = create_engine(database_url, process=name)
+    engine = create_engine(database_url, process=name, pool_size=4)
     bus = PubSub(project_id)
     waker = Waker(database_url, wakes, process=name)
     source = name.partition("-")[0]
     consumer = create(lambda: UnitOfWork(engine, source=source, committed=lambda: None), bus, waker.wake)
     receiver = Receiver(bus, [f"{consumer.name}.{topic}" for topic in topics], consumer.handle)
-    waking = asyncio.create_task(waker.run(), name="wake-ups")
+    background = [asyncio.create_task(one) for one in (waker.run(), watch_database(engine))]
     try:
         if await until_ready("database", lambda: ping(engine), stop) and await until_ready(
             "bus", lambda: bus.ping(topics[0]), stop
@@ -81,8 +84,8 @@ async def run_consumer(
             else:
                 await receiver.run(stop)
     finally:
-        waking.cancel()
-        with suppress(asyncio.CancelledError):
-            await waking
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
         await bus.close()
         await engine.dispose()

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import asyncpg
 import pytest
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from e2e.support.bus import UnreliableBus, pull_all, pull_sample_events
@@ -111,10 +112,12 @@ async def test_a_pass_is_one_call_per_topic(labour_engine: AsyncEngine, labour_u
 async def test_a_poison_row_is_parked_and_holds_up_its_own_key_only(
     labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
 ) -> None:
-    class Lost(Happened, frozen=True):
-        type = "test.topic-that-is-not-there"
-
-    await emit(labour_units, Happened("sick", 1), Lost("sick", 2), Happened("sick", 3), Happened("well", 1))
+    await emit(labour_units, Happened("sick", 1), AlsoHappened("sick", 2), Happened("sick", 3), Happened("well", 1))
+    async with labour_engine.begin() as connection:
+        await connection.execute(
+            text("UPDATE outbox SET attributes = attributes || jsonb_build_object('long', repeat('x', 1025)) "
+                 "WHERE topic = 'test.also-happened'")
+        )  # fmt: skip
     poisoned = Relay(labour_engine, bus, max_attempts=3, retry_base=0.0, retry_cap=0.0, lanes=64)
 
     for _ in range(5):
@@ -131,7 +134,7 @@ async def test_a_poison_row_is_parked_and_holds_up_its_own_key_only(
     ]
     [parked] = await outbox_rows(labour_engine, parked=True)
     assert parked.last_error is not None
-    assert "NOT_FOUND" in parked.last_error
+    assert "INVALID_ARGUMENT" in parked.last_error
 
 
 async def test_one_bad_message_in_a_call_does_not_keep_the_others_back(

@@ -14,11 +14,16 @@ _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 async def call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> int:
     """Returns the status."""
+    return int((await exchange(reader, writer, request))[9:12])
+
+
+async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:
+    """Returns the head of the answer."""
     writer.write(request)
     head = await reader.readuntil(b"\r\n\r\n")
     if length := _LENGTH.search(head):
         await reader.readexactly(int(length[1]))
-    return int(head[9:12])
+    return head
 
 
 def encode(path: str, headers: dict[str, str]) -> bytes:

@@ -24,7 +24,7 @@ CALL_SECONDS = 3.0  # after which a client repeats its request
 PATIENCE = 240.0  # seconds after which a command without an answer is a finding
 WRITERS = 6
 # Problems after which the same request is sent again: a transient error, or its first copy is still being handled.
-RETRYABLE = {"unavailable", "not-ready", "request-in-flight", "too-busy"}
+RETRYABLE = {"busy", "unavailable", "not-ready", "request-in-flight", "too-busy"}
 
 
 @dataclass(frozen=True, slots=True)

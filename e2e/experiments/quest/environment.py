@@ -110,8 +110,10 @@ async def new_environment(
         provider = await stack.enter_async_context(sms_sandbox.running(folder / "sms", pace=NEVER))
         bus = await stack.enter_async_context(pubsub.running(folder / "bus"))
         # A delivery may need two connections, and so does `unfinished`.
-        pool = {"pool_size": 2 * AT_ONCE + 4, "connect_timeout": 60}
-        labour, notification = (create_engine(url, process="quest", **pool) for url in urls.values())
+        connections = 2 * AT_ONCE + 4
+        labour, notification = (
+            create_engine(url, process="quest", pool_size=connections, connect_timeout=60) for url in urls.values()
+        )
         cases = await plan_labours(labour, notification, faults)
         await create_topics(bus, cases)
 

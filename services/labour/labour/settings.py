@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from servicekit.http_limits import HttpLimits
 from servicekit.settings import Environment
 
 LOCAL_SECRET = "local-secret-for-tokens-on-this-machine"  # noqa: S105  (used in local mode only)
@@ -22,6 +23,7 @@ class Settings:
     RATE_LIMIT_PER_MINUTE    changes that one caller may request in a minute (120; local 6000)
     RELAY_POLL_SECONDS       interval at which the relay polls when no wake-up arrives (1)
     RETENTION_DAYS, REPLAY_HORIZON_DAYS   days for which published events are kept (90), and days that a replay may go back (30)
+    HTTP_…                   how much the API accepts at a time: servicekit/http_limits.py
     """
 
     database_url: str
@@ -38,6 +40,7 @@ class Settings:
     relay_poll_seconds: float
     retention_days: int
     replay_horizon_days: int
+    http: HttpLimits
 
     @classmethod
     def load(cls, variables: Mapping[str, str] = os.environ) -> "Settings":
@@ -59,6 +62,7 @@ class Settings:
             relay_poll_seconds=environment.number("RELAY_POLL_SECONDS", 1.0, float, least=0.01),
             retention_days=environment.number("RETENTION_DAYS", 90, int, least=1),
             replay_horizon_days=environment.number("REPLAY_HORIZON_DAYS", 30, int, least=1),
+            http=HttpLimits.load(environment),
         )
         environment.check()
         return settings

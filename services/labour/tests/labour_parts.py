@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
 from contracts.events import LabourPlanned
-from e2e.support.api import speaking_as
+from e2e.support.api import PATIENT, async_client, speaking_as
 from e2e.support.http_server import served
 from labour.app import build
 from labour.domain.contraction import Contraction
@@ -27,8 +27,8 @@ GRACE = {"name": "Grace", "phone": "+1 (202) 555-0123"}
 @asynccontextmanager
 async def api_process(database_url: str, **variables: str) -> AsyncIterator[AsyncClient]:
     """One more process of the API on a database, with a client that speaks as Ada."""
-    settings = Settings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": database_url, **variables})
-    async with served(build(settings)) as url, AsyncClient(base_url=url, headers=speaking_as("ada")) as client:
+    settings = Settings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": database_url, **PATIENT, **variables})
+    async with served(build(settings)) as url, async_client(url, speaking_as("ada")) as client:
         yield client
 
 

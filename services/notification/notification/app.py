@@ -7,7 +7,8 @@ from litestar import Litestar, Router
 from litestar.di import Provide
 
 from messaging import relay
-from messaging.database import create_engine, ping
+from messaging.database import create_engine
+from messaging.limits import MAINTENANCE, REQUEST
 from messaging.pubsub import PubSub
 from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork
@@ -19,7 +20,10 @@ from notification.http.problems import PROBLEMS
 from notification.http.push import PushController, PushVerifier
 from notification.http.webhooks import TwilioController
 from notification.settings import Settings
+from servicekit.http_limits import OPERATOR_SLOTS
 from servicekit.operator_api import OPERATIONS, operator_guard
+from servicekit.process import watch_database
+from servicekit.readiness import Readiness
 from servicekit.web import create_app
 
 NAME = "notification-api"
@@ -27,7 +31,11 @@ NAME = "notification-api"
 
 def build(settings: Settings) -> Litestar:
     """Call it inside the running event loop, which the client of the bus needs."""
-    engine = create_engine(settings.database_url, process=NAME)
+    engine = create_engine(settings.database_url, process=NAME, pool_size=settings.http.pool_size, limits=REQUEST)
+    operators = create_engine(
+        settings.database_url, process=f"{NAME}:operators", pool_size=OPERATOR_SLOTS, limits=MAINTENANCE
+    )
+    readiness = Readiness(settings.database_url, process=NAME)
     wake_relay = Waker(settings.database_url, relay.CHANNEL, process=NAME)
     wake_dispatcher = Waker(settings.database_url, ledger.CHANNEL, process=NAME)
     bus = PubSub(settings.project_id)
@@ -39,12 +47,15 @@ def build(settings: Settings) -> Litestar:
     consumer = create_consumer(units_of_work, bus, wake_dispatcher.wake)
 
     async def lifespan(_: Litestar) -> AsyncGenerator[None, None]:
-        waking = [asyncio.create_task(waker.run()) for waker in (wake_relay, wake_dispatcher)]
+        running = (wake_relay.run(), wake_dispatcher.run(), watch_database(engine, operators))
+        background = [asyncio.create_task(one) for one in running]
         yield
-        for task in waking:
+        for task in background:
             task.cancel()
+        readiness.close()
         await bus.close()
         await engine.dispose()
+        await operators.dispose()
 
     operations = Router(
         "/",
@@ -57,13 +68,15 @@ def build(settings: Settings) -> Litestar:
         routes=[TwilioController, PushController, operations],
         problems=PROBLEMS,
         dependencies={
-            "engine": Provide(lambda: engine, sync_to_thread=False),
+            "engine": Provide(lambda: operators, sync_to_thread=False),
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
-            "retention": Provide(lambda: Retention.of(engine, settings), sync_to_thread=False),
+            "retention": Provide(lambda: Retention.of(operators, settings), sync_to_thread=False),
             "settings": Provide(lambda: settings, sync_to_thread=False),
-            "consumer": Provide(lambda: consumer, sync_to_thread=False),
+            "push_consumer": Provide(lambda: consumer, sync_to_thread=False),
             "push_verifier": Provide(lambda: verifier, sync_to_thread=False),
         },
-        ready=lambda: ping(engine),
+        ready=readiness.check,
         lifespan=lifespan,
+        limits=settings.http,
+        operators=("/operations/", "/api/"),
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from messaging.errors import SettingsError
 from notification.domain.notification import Policy
+from servicekit.http_limits import HttpLimits
 from servicekit.settings import Environment
 
 
@@ -26,6 +27,7 @@ class Settings:
     SMS_PER_SECOND            calls a second by one dispatcher (1; local 100)
     PUSH_AUDIENCE, PUSH_JWKS_URL, PUSH_SERVICE_ACCOUNT   for the push endpoint, which is disabled without an audience
     RELAY_POLL_SECONDS, RETENTION_DAYS, REPLAY_HORIZON_DAYS   as in the Labour service (1, 90, 30)
+    HTTP_…                    how much the API accepts at a time: servicekit/http_limits.py
     """
 
     database_url: str
@@ -50,6 +52,7 @@ class Settings:
     relay_poll_seconds: float
     retention_days: int
     replay_horizon_days: int
+    http: HttpLimits
 
     @classmethod
     def load(cls, variables: Mapping[str, str] = os.environ) -> "Settings":
@@ -78,6 +81,7 @@ class Settings:
             relay_poll_seconds=environment.number("RELAY_POLL_SECONDS", 1.0, float, least=0.01),
             retention_days=environment.number("RETENTION_DAYS", 90, int, least=1),
             replay_horizon_days=environment.number("REPLAY_HORIZON_DAYS", 30, int, least=1),
+            http=HttpLimits.load(environment),
         )
         environment.check()
         if settings.lease_seconds < 2 * settings.timeout_seconds:

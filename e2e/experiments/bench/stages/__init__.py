@@ -1,10 +1,22 @@
 """The stages, in the order of an event's path; then what concerns all of it."""
 
 from e2e.experiments.bench.stage import Stage
-from e2e.experiments.bench.stages import api, consumer, growth, latency, many, memory, old_transaction, relay, sms
+from e2e.experiments.bench.stages import (
+    api,
+    consumer,
+    growth,
+    latency,
+    many,
+    memory,
+    old_transaction,
+    overload,
+    relay,
+    sms,
+)
 
 STAGES: tuple[Stage, ...] = (
     api.STAGE,
+    overload.STAGE,
     relay.STAGE,
     consumer.STAGE,
     sms.STAGE,

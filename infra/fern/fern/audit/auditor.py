@@ -8,11 +8,23 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
-from fern.audit.reconciliation import CHUNK, AuditRun, check_order, chunks, columns, compare_rosters, reconcile_events
+from fern.audit.reconciliation import (
+    CHUNK,
+    AuditRun,
+    check_order,
+    chunks,
+    columns,
+    compare_rosters,
+    judge_ledger,
+    judge_told,
+    reconcile_events,
+)
 from fern.audit.report import AuditReport, Finding, Kind, ShowProgress
+from fern.audit.statistics import compare_balances, judge_statistics
 from fern.client import AsyncClient
 from fern.dead_letters import DeadLetter
 from fern.errors import NotRunning
@@ -43,7 +55,7 @@ _TOLD_DIFFERENCES = """
     WHERE told.status IS DISTINCT FROM ledger.status
 """
 
-# A status event is created after its message, so older rows of the outbox need not be read.
+# The id of a status event begins with the time of its message, so older rows of the outbox need not be read.
 _STATUS_EVENTS = """
     SELECT payload::jsonb ->> 'notification_id' AS id, topic FROM outbox
     WHERE event_id > $1 AND ordering_key = ANY($2::text[]) AND topic LIKE 'notification.%'
@@ -112,9 +124,10 @@ async def audit(
                 end=max(first_id(now + timedelta(milliseconds=1)), *filter(None, recorded)),
                 progress=progress,
             )
-            await reconcile_events(run, "labour", "notification")
-            await reconcile_events(run, "notification", "labour")
+            await reconcile_events(run, "labour", {"notification": judge_ledger, "statistics": judge_statistics})
+            await reconcile_events(run, "notification", {"labour": judge_told})
             await compare_rosters(run)
+            await compare_balances(run)
             await _compare_told(run)
             for service in connections:
                 await check_order(run, service)
@@ -148,7 +161,10 @@ async def _compare_told(run: AuditRun) -> None:
         differing = await ledger.fetch(_TOLD_DIFFERENCES, *told_so_far, low, high)
         overdue = [row for row in differing if row["is_behind"] and row["since"] < run.overdue_before]
         labours = list({str(row["labour_id"]) for row in overdue})
-        on_its_way = {tuple(row) for row in await ledger.fetch(_STATUS_EVENTS, low, labours)} if overdue else set()
+        same_time = UUID(int=low.int >> 80 << 80)  # the time of an id, without its other bits
+        on_its_way = (
+            {tuple(row) for row in await ledger.fetch(_STATUS_EVENTS, same_time, labours)} if overdue else set()
+        )
         for row in overdue:
             if (str(row["id"]), f"notification.{row['status']}") not in on_its_way:
                 what = f"Message {row['id']} is {row['status']}, and no event tells the Labour service."

@@ -73,6 +73,13 @@ def containers(settings: Settings) -> list[dict[str, Any]]:
     return [json.loads(line) for line in listing.stdout.splitlines() if line.startswith("{")]
 
 
+def last_check(container: str) -> str:
+    """What the last health check of a container printed: the state of a worker, or why an API did not answer."""
+    shown = _docker("inspect", "--format", "{{json .State.Health.Log}}", container)
+    checks = json.loads(shown.stdout) if shown.returncode == 0 else []
+    return (checks[-1]["Output"].strip().splitlines() or [""])[-1] if checks else ""
+
+
 def _docker(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=ENGINE_TIMEOUT, check=False)
 

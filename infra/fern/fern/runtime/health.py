@@ -1,5 +1,10 @@
-"""Whether a process works: its port answers, or its heartbeat is recent."""
+"""Whether a process works: its port answers, or its heartbeat is recent and says so.
 
+A worker writes its state into its heartbeat file (`servicekit.process`). One that waits for the database, the bus or a topic is
+not healthy, and the reason is in the file.
+"""
+
+import json
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -35,7 +40,13 @@ def _heartbeat_problem(heartbeat: Path, state: ProcessState) -> str | None:
     if beat_at < state.started_at:  # the file of an earlier run does not count
         return "no heartbeat yet"
     age = time.time() - beat_at
-    return None if age < HEARTBEAT_MAX_AGE else f"no heartbeat for {age:.0f} s"
+    if age >= HEARTBEAT_MAX_AGE:
+        return f"no heartbeat for {age:.0f} s"
+    try:
+        beat = json.loads(heartbeat.read_text())
+        return None if beat["state"] == "working" else f"{beat['state']}: {beat['reason']}"
+    except (ValueError, KeyError):
+        return "its heartbeat cannot be read"
 
 
 def wait_until_healthy(

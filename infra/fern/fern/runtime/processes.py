@@ -18,7 +18,7 @@ class Process:
     stage: Stage  # starts once the stage before is healthy, and stops before it
     command: tuple[str, ...]
     health_url: str | None = None
-    heartbeat: Path | None = None  # a file that a process without a port touches
+    heartbeat: Path | None = None  # a file to which a process without a port writes its state
     stop_signal: str = "TERM"
     user: str | None = None
 
@@ -36,6 +36,7 @@ def processes(settings: Settings) -> list[Process]:
         _api(settings, "labour-api"),
         _worker(settings, "labour-relay"),
         _worker(settings, "labour-consumer"),
+        _worker(settings, "labour-statistics"),
         _api(settings, "notification-api"),
         _worker(settings, "notification-consumer"),
         _worker(settings, "notification-dispatcher"),

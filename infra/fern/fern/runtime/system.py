@@ -55,7 +55,10 @@ def _in_containers(settings: Settings) -> list[ProcessStatus]:
     for container in docker.containers(settings):
         name, state = container["Service"], container["State"]
         is_done = name not in long_running and state == "exited" and container["ExitCode"] == 0
-        statuses.append(ProcessStatus(name, state, "healthy" if is_done else container["Health"] or state))
+        health = "healthy" if is_done else container["Health"] or state
+        if health == "unhealthy" and (why := docker.last_check(container["Name"])):
+            health = f"unhealthy: {why[:300]}"
+        statuses.append(ProcessStatus(name, state, health))
     return statuses
 
 

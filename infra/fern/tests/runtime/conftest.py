@@ -22,8 +22,10 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 WORKER = """
 import os, pathlib, time
+heartbeat = pathlib.Path(os.environ["HEARTBEAT_FILE"])
 while True:
-    pathlib.Path(os.environ["HEARTBEAT_FILE"]).touch()
+    heartbeat.with_suffix(".new").write_text('{"state": "working", "reason": ""}')
+    heartbeat.with_suffix(".new").replace(heartbeat)
     time.sleep(0.1)
 """
 

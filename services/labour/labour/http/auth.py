@@ -13,8 +13,11 @@ from litestar.connection import ASGIConnection
 
 from labour.settings import Settings
 from servicekit.problems import Problem
+from servicekit.text import is_line
 
 Connection = ASGIConnection[Any, Any, Any, Any]
+
+MAX_SUBJECT = 200  # characters; a longer one cannot be cut, or two callers could become one
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +69,13 @@ class Tokens:
             )
         except jwt.PyJWTError as error:
             return _unauthorized(f"The token is not valid ({type(error).__name__}). Get a new one.")
-        if not claims["sub"]:
-            return _unauthorized("The token has an empty subject (sub). Get a new one.")
-        return Caller(str(claims["sub"])[:200])
+        subject = str(claims["sub"])
+        if not 1 <= len(subject) <= MAX_SUBJECT or not is_line(subject):
+            return _unauthorized(
+                f"The token's subject (sub) must be one line of 1 to {MAX_SUBJECT} characters, without control characters. "
+                "Get a new one."
+            )
+        return Caller(subject)
 
     async def _key(self, token: str) -> tuple[Any, str]:
         if self._keys is None:

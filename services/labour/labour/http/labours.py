@@ -15,11 +15,10 @@ from labour.application.told import ToldRow, ToldView
 from labour.application.views import LabourPage, LabourView, SubscribedLabourView, UpdateView, show
 from labour.domain.update import UpdateKind
 from labour.http.responses import Id, Read, Run, etag, no_content
+from servicekit.text import LINES, VISIBLE_LINE
 from servicekit.web import Items
 
-# At least one visible character, and no control character.
-VISIBLE = r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$"
-PersonName = Annotated[str, Meta(min_length=1, max_length=100, pattern=VISIBLE, examples=["Ada"])]
+PersonName = Annotated[str, Meta(min_length=1, max_length=100, pattern=VISIBLE_LINE, examples=["Ada"])]
 
 
 class PlanLabour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,14 +27,14 @@ class PlanLabour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CompleteLabour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    notes: Annotated[str, Meta(max_length=1000, description="Shown to the mother only")] | None = None
+    notes: Annotated[str, Meta(max_length=1000, pattern=LINES, description="Shown to the mother only")] | None = None
 
 
 class PostUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An announcement is sent to all subscribers; a status is shown to them; a private note is shown to the mother only."""
 
     kind: UpdateKind
-    text: Annotated[str, Meta(min_length=1, max_length=280, pattern=VISIBLE, examples=["Nearly there!"])]
+    text: Annotated[str, Meta(min_length=1, max_length=280, pattern=VISIBLE_LINE, examples=["Nearly there!"])]
 
 
 class LabourController(Controller):

@@ -20,7 +20,6 @@ from litestar.di import NamedDependency
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-from structlog import get_logger
 
 from labour.application import queries, told
 from labour.application.access import Action, authorize
@@ -29,12 +28,12 @@ from labour.application.views import LabourView, SubscribedLabourView
 from labour.domain.errors import NoSuchLabour
 from labour.http.responses import Id, Read, RunQuery
 from messaging.backoff import wait, wait_for_any
-from messaging.database import is_transient
-
-log = get_logger()
+from messaging.database import describe, is_transient
+from messaging.progress import Outage
 
 HEARTBEAT_SECONDS = 15.0  # proxies close a connection that is silent for a minute
 POLL_SECONDS = 3.0  # the safety net for lost wake-ups
+LOOKS = 2  # streams that read their labour at once: however many are open, they leave the database to the requests
 REST_SECONDS = 0.05  # the shortest time between two queries, however many wake-ups arrive
 
 
@@ -70,6 +69,7 @@ class Changes:
         self._engine = engine
         self._watches = set[Watch]()
         self._woken = asyncio.Event()
+        self.looking = asyncio.Semaphore(LOOKS)
         self.ended = False
 
     def wake(self) -> None:
@@ -87,13 +87,15 @@ class Changes:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Runs until `stopping` is set; then every stream ends, so that a stop does not wait for open streams."""
+        outage = Outage("live updates")
         while not stopping.is_set():
             await wait_for_any(self._woken, stopping, seconds=POLL_SECONDS)
             self._woken.clear()
             try:
                 await self._look()
+                outage.over()
             except Exception as error:  # a failed query must not end the streams; the next one tries again
-                log.warning("query for changes failed", error=type(error).__name__, retry_in=POLL_SECONDS)
+                outage.failed(describe(error))
             await wait(stopping, REST_SECONDS)
         self.ended = True
         for watch in self._watches:
@@ -153,7 +155,8 @@ async def _events(read: RunQuery, changes: Changes, first: Picture) -> AsyncIter
                 continue
             watch.changed.clear()
             try:
-                now = await read(_look_at, watch.labour_id)
+                async with changes.looking:
+                    now = await read(_look_at, watch.labour_id)
             except NoSuchLabour:
                 return  # the reader is no longer a subscriber
             except Exception as error:

@@ -20,7 +20,7 @@ from servicekit.idempotency import Answer, Key
 from servicekit.problems import Problem
 
 _ETAG = re.compile(r'^"v(\d{1,9})"$')
-_KEY = re.compile(r'^"?([\x21\x23-\x7e]{1,255})"?$')
+_KEY = re.compile(r'"?([\x21\x23-\x7e]{1,255})"?')
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -112,7 +112,7 @@ async def _key(request: AnyRequest, caller: Caller) -> Key | None:
     header = request.headers.get("idempotency-key")
     if header is None:
         return None
-    match = _KEY.match(header)
+    match = _KEY.fullmatch(header)
     if match is None:
         raise Problem(
             400, "bad-idempotency-key", "Idempotency-Key takes 1 to 255 visible characters, such as a UUID in quotes."

@@ -14,9 +14,12 @@ from labour.application.views import InviteView, NewInviteView, SubscriberView, 
 from labour.domain.subscriber import Channel, Role
 from labour.http.labours import PersonName
 from labour.http.responses import Id, Read, Run, no_content
+from servicekit.text import LINE
 from servicekit.web import Items
 
-Phone = Annotated[str, Meta(min_length=1, max_length=40, description="With country code", examples=["+12025550123"])]
+Phone = Annotated[
+    str, Meta(min_length=1, max_length=40, pattern=LINE, description="With country code", examples=["+12025550123"])
+]
 VIEW = show(SubscriberView)
 
 
@@ -30,7 +33,7 @@ class Subscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RequestSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    token: Annotated[str, Meta(min_length=20, max_length=200, description="Of an invite")]
+    token: Annotated[str, Meta(min_length=20, max_length=200, pattern=LINE, description="Of an invite")]
     name: PersonName
     phone: Phone
     channel: Channel = Channel.SMS

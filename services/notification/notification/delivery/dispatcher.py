@@ -17,8 +17,9 @@ import time
 from structlog import get_logger
 
 from messaging.backoff import Backoff, wait, wait_for_any
-from messaging.database import is_transient
+from messaging.database import describe, is_transient
 from messaging.faults import FaultPoint
+from messaging.progress import Outage, step
 from messaging.unit_of_work import UnitsOfWork
 from notification.delivery import ledger
 from notification.delivery.recorder import Recorder
@@ -87,6 +88,7 @@ class Dispatcher:
         self._in_flight, self._poll_interval, self._stop_limit = in_flight, poll_interval, stop_limit
         self._recorder = Recorder(units_of_work, self.wake)
         self._rate = SendRate(per_second)
+        self._database = Outage("database")
         self._woken = asyncio.Event()
         self._credentials_backoff = Backoff(base=1.0, cap=60.0)
         self._paused_until = 0.0
@@ -97,20 +99,17 @@ class Dispatcher:
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until `stop` is set. Then takes no more rows, and finishes and records the calls under way."""
         calls = dict[asyncio.Task[None], Lease]()
-        backoff = Backoff()
         while not stop.is_set():
             self._woken.clear()
             calls = {call: lease for call, lease in calls.items() if not call.done()}
             free = self._in_flight - len(calls)
             try:
-                leases = await self.take(free)
-                backoff.reset()
+                with step("taking messages to send"):
+                    leases = await self.take(free)
             except Exception as error:
                 if not is_transient(error):
                     raise
-                pause = backoff.next()
-                log.warning("database unavailable", error=type(error).__name__, retry_in=round(pause, 2))
-                await wait(stop, pause)
+                await wait(stop, self._database.failed(describe(error)))
                 continue
             calls |= {asyncio.create_task(self.send(lease)): lease for lease in leases}
             if len(leases) < free or not free:  # nothing else is due, or nothing may be taken now
@@ -149,6 +148,7 @@ class Dispatcher:
             leases, superseded = await ledger.take(
                 uow, limit=limit, lease_seconds=self._lease_seconds, call_within=self._call_within
             )
+        self._database.over()
         self._rate.spend(len(leases))
         if superseded:
             log.info("messages superseded", count=superseded)
@@ -168,6 +168,7 @@ class Dispatcher:
                 if not is_transient(error) or ledger.clock() > lease.call_before + self._lease_seconds:
                     log.error("outcome not recorded", notification_id=str(lease.id), error=type(error).__name__)
                     return
+                self._database.failed(describe(error))
                 await asyncio.sleep(0.5)
 
     async def _call(self, lease: Lease) -> SendOutcome:

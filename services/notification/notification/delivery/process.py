@@ -11,7 +11,7 @@ from notification.delivery.dispatcher import Dispatcher
 from notification.delivery.reconciler import Reconciler
 from notification.delivery.twilio import Twilio
 from notification.settings import Settings
-from servicekit.process import until_ready
+from servicekit.process import until_ready, watch_database
 
 NAME = "notification-dispatcher"
 
@@ -51,7 +51,7 @@ async def run_dispatcher(stop: asyncio.Event, settings: Settings) -> None:
         if not await until_ready("database", lambda: ping(engine), stop):
             return
         async with asyncio.TaskGroup() as tasks:
-            background = [tasks.create_task(waker.run()), tasks.create_task(listener.run())]
+            background = [tasks.create_task(one) for one in (waker.run(), listener.run(), watch_database(engine))]
             reconciling = tasks.create_task(reconciler.run(stop))
             await dispatcher.run(stop)
             await reconciling

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from structlog import get_logger
 
-from messaging.backoff import Backoff, delay, wait
-from messaging.database import is_transient
+from messaging.backoff import delay, wait
+from messaging.database import describe, is_transient
 from messaging.faults import FaultPoint
+from messaging.progress import Outage, step
 from messaging.unit_of_work import UnitsOfWork
 from notification.delivery import ledger
 from notification.delivery.twilio import Twilio
@@ -67,16 +68,17 @@ class Reconciler:
         self._quarantine, self._ask_interval = quarantine, ask_interval
 
     async def run(self, stop: asyncio.Event) -> None:
-        backoff = Backoff()
+        outage = Outage("database, for messages in doubt,")
         while not stop.is_set():
             try:
-                await self.run_once()
-                backoff.reset()
+                with step("resolving messages in doubt"):
+                    await self.run_once()
+                outage.over()
                 await wait(stop, min(self._ask_interval, 1.0))
             except Exception as error:
                 if not is_transient(error):
                     raise
-                await wait(stop, backoff.next())
+                await wait(stop, outage.failed(describe(error)))
 
     async def run_once(self) -> Reconciled:
         async with self._units_of_work() as uow:

@@ -61,6 +61,7 @@ class PushController(Controller):
 
     path = "/pubsub/push"
     tags = ("push",)
+    request_class = Request  # the consumer judges the message, and dead-letters a bad one with its reason
 
     @post(status_code=204, summary="Handle a message of a push subscription. Only Pub/Sub may.")
     async def receive(
@@ -68,7 +69,7 @@ class PushController(Controller):
         request: Request[Any, Any, Any],
         data: JSONBody[Push],
         push_verifier: NamedDependency[PushVerifier],
-        consumer: NamedDependency[Consumer[Event]],
+        push_consumer: NamedDependency[Consumer[Event]],
     ) -> None:
         await asyncio.to_thread(push_verifier.check, request.headers.get("authorization", ""))
         try:
@@ -85,7 +86,7 @@ class PushController(Controller):
             attributes=data.message.attributes,
             delivery_attempt=data.delivery_attempt,
         )
-        [verdict] = await consumer.handle([message])
+        [verdict] = await push_consumer.handle([message])
         if verdict is Verdict.NACK:
             raise Problem(
                 503, "try-again", "The event cannot be handled now; deliver it again later.", {"Retry-After": "1"}

@@ -1,11 +1,12 @@
 """The provider's webhooks: delivery statuses and replies. A request without a valid signature changes nothing."""
 
-from typing import Any
+import re
+from typing import Annotated, Any
 from uuid import UUID
 
 from litestar import Controller, Request, Response, post
 from litestar.di import NamedDependency, Provide
-from litestar.params import FromQuery
+from litestar.params import FromQuery, QueryParameter
 from structlog import get_logger
 from twilio.request_validator import RequestValidator
 
@@ -13,10 +14,15 @@ from messaging.unit_of_work import UnitsOfWork
 from notification.delivery import callbacks
 from notification.settings import Settings
 from servicekit.problems import Problem
+from servicekit.request_checks import refuse_text
+from servicekit.text import is_line
 
 log = get_logger()
 
 Form = dict[str, str]
+STORED = ("MessageSid", "From")  # a reply's Body is only compared with keywords: it may have any character
+Attempt = Annotated[int | None, QueryParameter(ge=0, le=2**31 - 1)]
+_CODE = re.compile(r"[0-9]{1,9}")
 
 
 async def signed_form(request: Request[Any, Any, Any], settings: NamedDependency[Settings]) -> Form:
@@ -29,6 +35,9 @@ async def signed_form(request: Request[Any, Any, Any], settings: NamedDependency
         raise Problem(
             403, "bad-signature", "The signature does not fit this request; check that Twilio calls PUBLIC_URL."
         )
+    for name in STORED:
+        if not is_line(form.get(name, "")):
+            raise refuse_text(name)
     return form
 
 
@@ -43,10 +52,10 @@ class TwilioController(Controller):
         form: NamedDependency[Form],
         units_of_work: NamedDependency[UnitsOfWork],
         nid: FromQuery[UUID],
-        attempt: FromQuery[int | None] = None,
+        attempt: Attempt = None,
     ) -> None:
         sid, status, code = (form.get(name, "") for name in ("MessageSid", "MessageStatus", "ErrorCode"))
-        failure = int(code) if code.isdigit() else None
+        failure = int(code) if _CODE.fullmatch(code) else None
         async with units_of_work() as uow:
             changed = await callbacks.apply_status(uow, nid, sid=sid, status=status, code=failure, attempt=attempt)
         log.info("status callback received", notification_id=str(nid), status=status, changed=changed)

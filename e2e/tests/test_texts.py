@@ -1,0 +1,223 @@
+"""No text with a control character or half of a surrogate pair gets in: 400, and the answer names where it is.
+
+The cases come from the OpenAPI descriptions of both services, so a new field, parameter or route is tested as well.
+"""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import jwt
+import pytest
+from httpx import Response
+from litestar import Litestar
+from litestar.testing import AsyncTestClient
+from twilio.request_validator import RequestValidator
+
+from e2e.support.api import OPERATOR, speaking_as
+from fern.tokens import make_token
+from labour import app as labour
+from labour.settings import LOCAL_SECRET
+from labour.settings import Settings as LabourSettings
+from notification import app as notification
+from notification.settings import Settings as NotificationSettings
+
+Api = AsyncTestClient[Litestar]
+
+NEVER = ["\x00", "a\x00b", "a\x07", "a\x1b[2J", "a\x7f", "a\x9f", "a\ud800", "\udc00b"]
+IN_ONE_LINE = ["a\n", "a\nb", "a\tb", "a\r"]
+LINES = {"notes"}  # the texts that may have several lines
+# Pub/Sub repeats what is refused, so the consumer judges a pushed message: it dead-letters a bad one with its reason.
+JUDGED_BY_THE_CONSUMER = {"/pubsub/push"}
+
+
+@pytest.fixture
+async def labour_api(labour_url: str) -> AsyncIterator[Api]:
+    settings = LabourSettings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url})
+    async with AsyncTestClient(labour.build(settings)) as api:
+        yield api
+
+
+@pytest.fixture
+async def notification_api(notification_url: str, bus_host: str) -> AsyncIterator[Api]:
+    settings = NotificationSettings.load({"FERN_MODE": "local", "NOTIFICATION_DATABASE_URL": notification_url})
+    async with AsyncTestClient(notification.build(settings)) as api:
+        yield api
+
+
+@pytest.fixture
+def apis(labour_api: Api, notification_api: Api) -> dict[str, Api]:
+    return {"labour": labour_api, "notification": notification_api}
+
+
+def assert_refused(answer: Response, field: str) -> None:
+    assert answer.status_code == 400, (
+        f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text}"
+    )
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["type"] == "urn:fernlabour:problem:invalid-request"
+    assert [one["field"] for one in problem["fields"]] == [field]
+    assert problem["detail"].startswith(f"{field}: ")
+    assert "regex" not in problem["detail"]
+
+
+# What the descriptions say
+
+
+def operations(schema: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in schema["paths"].items():
+        for method, operation in item.items():
+            if method in ("get", "post", "put", "patch", "delete") and path not in JUDGED_BY_THE_CONSUMER:
+                yield method, path, operation
+
+
+def resolved(schema: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    """The definition of a type; of a type or null, that of the type."""
+    if "$ref" in part:
+        return resolved(schema, schema["components"]["schemas"][part["$ref"].rpartition("/")[2]])
+    [wanted] = [one for one in part.get("oneOf", [part]) if one.get("type") != "null"]
+    return resolved(schema, wanted) if "oneOf" in part else part
+
+
+def body_of(schema: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any] | None:
+    if "requestBody" not in operation:
+        return None
+    return resolved(schema, operation["requestBody"]["content"]["application/json"]["schema"])
+
+
+def example(schema: dict[str, Any], part: dict[str, Any]) -> Any:
+    part = resolved(schema, part)
+    if part["type"] == "object":
+        return {name: example(schema, part["properties"][name]) for name in part.get("required", [])}
+    if values := part.get("examples") or part.get("enum"):
+        return next(iter(values.values()))["value"] if isinstance(values, dict) else values[0]
+    return {"array": [], "integer": 1, "boolean": True, "string": "x" * part.get("minLength", 1)}[part["type"]]
+
+
+def texts(schema: dict[str, Any], body: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The fields of a body that take any text, and a text with which any other one is long enough for the field."""
+    for name, field in body["properties"].items():
+        field = resolved(schema, field)
+        assert field["type"] != "object", f"{name} is an object: let the walk go into it"
+        if field["type"] == "string" and "enum" not in field and "format" not in field:
+            yield name, "x" * (field.get("minLength", 1) - 1)
+
+
+# The walk
+
+
+@pytest.mark.parametrize(("service", "expected"), [("labour", 15), ("notification", 6)])
+async def test_every_text_of_every_body_is_checked(apis: dict[str, Api], service: str, expected: int) -> None:
+    api = apis[service]
+    schema, tried = api.app.openapi_schema.to_schema(), 0
+
+    for method, path, operation in operations(schema):
+        body = body_of(schema, operation)
+        if body is None:
+            continue
+        valid, headers = example(schema, body), headers_for(service, path)
+        for name, shortest in texts(schema, body):
+            tried += 1
+            for text in NEVER + ([] if name in LINES else IN_ONE_LINE):
+                content = json.dumps({**valid, name: shortest + text})
+                assert_refused(await api.request(method, real(path), content=content, headers=headers), name)
+
+    assert tried >= expected
+
+
+@pytest.mark.parametrize(("service", "expected"), [("labour", 40), ("notification", 15)])
+async def test_every_parameter_and_stored_header_is_checked(apis: dict[str, Api], service: str, expected: int) -> None:
+    api, tried = apis[service], 0
+
+    for method, path, operation in operations(api.app.openapi_schema.to_schema()):
+        headers = headers_for(service, path)
+        for parameter in operation.get("parameters", []):
+            name, tried = parameter["name"], tried + 1
+            for bad in ("%00", f"{uuid4()}%00", f"{uuid4().hex[:-1]}%0a", "a%C2%85"):
+                if parameter["in"] == "path":
+                    answer = await api.request(method, real(path.replace(f"{{{name}}}", bad)), headers=headers)
+                    assert_refused(answer, "path")
+                else:
+                    assert_refused(await api.request(method, f"{real(path)}?{name}={bad}", headers=headers), name)
+        for key in (b"a\x00b", b"a\nb", b"a\x85b"):
+            sent: list[tuple[bytes, bytes]] = [(b"Idempotency-Key", key)]
+            sent += [(name.encode(), value.encode()) for name, value in headers.items()]
+            answer = await api.request(method, real(path), headers=sent)
+            assert_refused(answer, "Idempotency-Key")
+
+    assert tried >= expected
+
+
+def real(path: str) -> str:
+    """The path with an id in place of each parameter."""
+    while "{" in path:
+        before, _, rest = path.partition("{")
+        path = f"{before}{uuid4()}{rest.partition('}')[2]}"
+    return path
+
+
+def headers_for(service: str, path: str) -> dict[str, str]:
+    return OPERATOR if service == "notification" or path.startswith("/operations") else speaking_as("ada")
+
+
+# What is no field of a description
+
+
+async def test_a_text_of_several_lines_keeps_its_line_breaks_and_tabs(labour_api: Api) -> None:
+    mother, notes = speaking_as("ada"), "A girl.\r\n\t3,400 g \N{GIRL}\n"
+    planned = await labour_api.post("/api/v1/labours", json={"mother_name": "Zo\u00eb"}, headers=mother)
+
+    complete = await labour_api.put(f"{planned.headers['location']}/complete", json={"notes": notes}, headers=mother)
+
+    assert (complete.status_code, complete.json()["notes"]) == (200, notes)
+
+
+@pytest.mark.parametrize("subject", ["a\x00b", "a\nb", "\x85", "a\ud800", "x" * 201, ""])
+async def test_a_token_with_a_subject_that_cannot_be_stored_identifies_no_caller(labour_api: Api, subject: str) -> None:
+    claims = {**jwt.decode(make_token("ada"), options={"verify_signature": False}), "sub": subject}
+    claims["exp"] = datetime.now(UTC) + timedelta(hours=1)
+    headers = {"Authorization": f"Bearer {jwt.encode(claims, LOCAL_SECRET, algorithm='HS256')}"}
+
+    for answer in (
+        await labour_api.get("/api/v1/labours", headers=headers),
+        await labour_api.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=headers),
+    ):
+        assert (answer.status_code, answer.json()["type"]) == (401, "urn:fernlabour:problem:not-authorized")
+        assert "(sub)" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("body", [b'{"mother_name": "\xed\xa0\x80"}', b'{"mother_name": "\xff"}', b"[" * 90_000])
+async def test_a_body_that_cannot_be_decoded_is_an_invalid_request(labour_api: Api, body: bytes) -> None:
+    answer = await labour_api.post("/api/v1/labours", content=body, headers=speaking_as("ada"))
+
+    assert (answer.status_code, answer.json()["type"]) == (400, "urn:fernlabour:problem:invalid-request")
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "status"),
+    [
+        ("inbound", {"From": "+1202\x00", "Body": "STOP"}, 400),
+        ("inbound", {"From": "+12025550123", "Body": "What\x00\x07?"}, 200),  # not stored
+        (f"status?nid={UUID(int=7)}", {"MessageSid": "SM\x00", "MessageStatus": "sent"}, 400),
+        (f"status?nid={UUID(int=7)}", {"MessageSid": "SM1", "MessageStatus": "failed", "ErrorCode": "9" * 30}, 204),
+        (
+            f"status?nid={UUID(int=7)}",
+            {"MessageSid": "SM1", "MessageStatus": "failed", "ErrorCode": "\N{SUPERSCRIPT TWO}"},
+            204,
+        ),
+        (f"status?nid={UUID(int=7)}&attempt={'9' * 30}", {"MessageSid": "SM1", "MessageStatus": "sent"}, 400),
+    ],
+)
+async def test_a_signed_form_is_checked_where_it_is_stored(
+    notification_api: Api, path: str, form: dict[str, str], status: int
+) -> None:
+    settings = NotificationSettings.load({"FERN_MODE": "local", "NOTIFICATION_DATABASE_URL": "-"})
+    url = f"/webhooks/twilio/{path}"
+    signature = RequestValidator(settings.twilio_auth_token).compute_signature(settings.public_url + url, form)
+
+    answer = await notification_api.post(url, data=form, headers={"X-Twilio-Signature": signature})
+
+    assert answer.status_code == status, answer.text
