@@ -11,6 +11,13 @@ from messaging.pubsub import PubSub
 N = 3  # the labour whose rows are changed
 
 
+async def test_a_system_without_any_event_is_clean(labour_url: str, notification_url: str) -> None:
+    report = await auditor.audit({"labour": labour_url, "notification": notification_url}, sandbox=None)
+
+    assert report.clean
+    assert report.committed == 0
+
+
 async def test_an_event_that_is_being_processed_is_reported_only_when_it_is_overdue(system: AuditedSystem) -> None:
     await system.undo_beginning(N)
     await system.labour.execute("UPDATE outbox SET published_at = now() WHERE event_id = $1", id_of(BEGUN, N))

@@ -114,12 +114,16 @@ class FaultInjector:
         if action.kind in ("kill", "clock"):
             await self._processes.until_healthy(action)
 
+    def _last_line(self, name: str) -> str:
+        lines = self._world.settings.log(name).read_text(errors="replace").splitlines()
+        return lines[-1][-500:] if lines else "its log is empty."
+
     async def supervise(self) -> None:
         """Restart processes that end by themselves, until cancelled."""
         while True:
             for name in self._world.started:
                 if name not in self._processes.down and self._world.is_dead(name):
-                    self.died.append(name)
+                    self.died.append(f"{name} ended by itself: {self._last_line(name)}")
                     self._world.spawn(name)
             await asyncio.sleep(POLL_SECONDS)
 

@@ -111,7 +111,7 @@ async def inject_faults_under_load(chaos: ChaosWorld, run: Run, console: Console
             task.cancel()
     run.enter("accounting")
     run.account = await take_account(world, run.log, tap, injector.poison)
-    run.account.add(f"{name} ended by itself." for name in injector.died)
+    run.account.add(injector.died)
     run.account.add(
         f"{one.what}: no recovery within {one.seconds:.0f} s." for one in run.recoveries if not one.recovered
     )

@@ -67,8 +67,8 @@ async def run(
         background[1].cancel()
     url = chaos.world.settings.url
     report = await audit(chaos.world.urls, sandbox=url("sms-sandbox"), bus=url("pubsub-http"), overdue_seconds=0)
-    for name in injector.died:
-        report.add("unexplained", "", "processes", f"{name} ended by itself.", f"fern logs {name}")
+    for what in injector.died:
+        report.add("unexplained", "", "processes", what)
     return sampler, report, dict(injector.injected)
 
 

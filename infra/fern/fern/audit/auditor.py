@@ -132,7 +132,7 @@ async def audit(
                 dead_seen=Counter(letter.topic for letter in dead),
                 now=now,
                 overdue=timedelta(seconds=overdue_seconds),
-                end=max(first_id(now + timedelta(milliseconds=1)), *filter(None, recorded)),
+                end=max([first_id(now + timedelta(milliseconds=1)), *filter(None, recorded)]),
                 progress=progress,
             )
             await reconcile_events(run, "labour", {"notification": judge_ledger, "statistics": judge_statistics})
