@@ -35,7 +35,7 @@ from weakref import WeakKeyDictionary
 import asyncpg
 from sqlalchemy import Engine, event, make_url
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, InvalidRequestError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -53,6 +53,8 @@ from messaging.limits import (
 
 _LOST = ("08", "25006", "25P03", "25P04", "28", "3D000", "57P", "58")
 _TRANSIENT = (*_LOST, "40", "53", "55006", "55P03", "57014")
+# What the pool raises if `_check_age` refuses two connections in a row: each was lost while another one was being made.
+_REFUSED_TWICE = "This connection is closed"
 
 Statement = tuple[str, Sequence[object]]  # SQL with $1, $2, … and their values
 
@@ -203,6 +205,8 @@ async def connect_raw(url: str, *, process: str) -> asyncpg.Connection:
 def is_transient(error: BaseException) -> bool:
     """True if a retry may help: see the table at the top of this module."""
     if isinstance(error, PoolExhausted | asyncpg.InvalidCachedStatementError) or _is_lost(error):
+        return True
+    if isinstance(error, InvalidRequestError) and str(error) == _REFUSED_TWICE:
         return True
     return _sqlstate(error).startswith(_TRANSIENT)
 

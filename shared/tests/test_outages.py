@@ -13,6 +13,7 @@ import asyncpg
 import msgspec
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
@@ -96,6 +97,18 @@ async def test_one_late_answer_replaces_every_connection_of_the_pool(
 
     assert is_transient(late.value)
     assert before.isdisjoint(await asyncio.gather(*(backend() for _ in range(4))))
+
+
+async def test_connections_that_are_lost_as_soon_as_they_are_made_are_a_transient_error(
+    proxied: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLAlchemy gives up after two of them, with an error that does not look like one of the database."""
+    monkeypatch.setitem(database._lost_at, proxied.sync_engine, float("inf"))
+
+    with pytest.raises(InvalidRequestError) as lost:
+        await ping(proxied)
+
+    assert is_transient(lost.value)
 
 
 async def test_a_statement_that_is_cancelled_leaves_no_lock_and_no_open_transaction(
