@@ -1,7 +1,8 @@
 """Consistent audit data: the rows of labours that have begun, each with two subscribers who got the text.
 
-For each labour there are three events of the Labour service, two messages with their texts, and four events of the Notification
-service about them, with every row that such a history leaves in both databases. Tests then change rows, or create many labours.
+For each labour there are three events of the Labour service, one of which its statistics count, two messages with their texts,
+and four events of the Notification service about them, with every row that such a history leaves in both databases. Tests then
+change rows, or create many labours.
 """
 
 import time
@@ -56,6 +57,16 @@ LABOUR_ROWS = """
 
     INSERT INTO processed_event (consumer, event_id, status, completed_at)
     SELECT 'labour', id_of(what, n), 'COMPLETED', moment(n) FROM generate_series({0}, {1}) AS n, generate_series(9, 12) AS what;
+
+    INSERT INTO processed_event (consumer, event_id, status, completed_at)
+    SELECT 'statistics', id_of(6, n), 'COMPLETED', moment(n) FROM generate_series({0}, {1}) AS n;
+
+    INSERT INTO statistics_posting (event_id, what, labour_id, amount)
+    SELECT id_of(6, n), 'early', id_of(1, n), 1000 + n FROM generate_series({0}, {1}) AS n;
+
+    INSERT INTO statistics_balance (labour_id, what, amount)
+    SELECT id_of(1, n), what, amount
+    FROM generate_series({0}, {1}) AS n, LATERAL (VALUES ('contractions', 0), ('early', 1000 + n)) AS balance (what, amount);
 
     INSERT INTO told (notification_id, labour_id, person_id, event_id, event_type, channel, status, rank, at)
     SELECT id_of(what, n), id_of(1, n), id_of(what - 5, n), id_of(6, n), 'labour.begun', 'sms', 'delivered', 2, moment(n)

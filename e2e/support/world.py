@@ -216,7 +216,7 @@ class World:
         self.request(labour, "PUT", "/complete", key=f"complete-{labour.id}")
 
     def request(
-        self, labour: PlannedLabour, method: str, path: str, body: dict[str, str] | None = None, key: str = ""
+        self, labour: PlannedLabour, method: str, path: str, body: dict[str, Any] | None = None, key: str = ""
     ) -> Any:
         """A request of the mother below her labour's address; returns the JSON of the answer."""
         headers = labour.mother | ({"Idempotency-Key": f'"{key}"'} if key else {})
@@ -252,12 +252,15 @@ class World:
         """How many rows there are; `rows` is a table, with a condition if needed."""
         return int(self.sql(service, f"SELECT count(*) FROM {rows}", *arguments)[0][0])
 
-    def fern(self, *arguments: str) -> Any:
-        """Run the `fern` command on this system. Returns the JSON of a listing, and the output of any other command."""
+    def fern(self, *arguments: str, code: int = 0) -> Any:
+        """Run the `fern` command on this system. Returns the JSON of a listing, and the output of any other command.
+
+        It must end with the exit code `code`.
+        """
         listing = ["--json"] if "ls" in arguments else []
         command = [FERN, *arguments, *listing]
         done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=240, check=False)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == code, done.stderr
         return json.loads(done.stdout) if listing else done.stdout
 
     def run(self, service: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -56,6 +56,12 @@ notification: UPDATE outbox SET published_at = published_at + interval '1 s' WHE
 labour: DELETE FROM outbox WHERE event_id = '{6}' → unexplained claimed 6
 notification: DELETE FROM processed_event WHERE event_id = '{6}'
     → lost claimed 6: fern replay --labour {1} --type labour.begun → unexplained effects 6
+labour: DELETE FROM processed_event WHERE event_id = '{6}'
+    → lost claimed 6: fern replay --labour {1} --type labour.begun → unexplained effects 6
+labour: DELETE FROM statistics_posting WHERE event_id = '{6}'
+    → lost effects 6 → unexplained effects 1: fern statistics rebuild
+labour: UPDATE statistics_balance SET amount = amount + 1 WHERE labour_id = '{1}' AND what = 'contractions'
+    → unexplained effects 1: fern statistics rebuild
 labour: DELETE FROM processed_event WHERE event_id = '{9}' → lost claimed 9: fern replay --labour {1} --type notification.sent
 notification: UPDATE processed_event SET status = 'PROCESSING' WHERE event_id = '{5}' → lost claimed 5
 notification: DELETE FROM notification WHERE id = '{7}' → lost effects 6 → unexplained effects 1 → unexplained texts
@@ -72,6 +78,12 @@ notification: UPDATE notification SET state = 'SENT' WHERE id = '{7}' → unexpl
 notification: UPDATE notification SET sid = 'SM{7}' WHERE id = '{7}' → lost texts 6 → duplicated texts 6
 notification: UPDATE notification SET state = 'FAILED', sid = NULL, failure_code = 21610 WHERE id = '{7}'
     → unexplained effects 6 → unexplained texts 6
+notification: WITH older AS (UPDATE notification SET sequence = 1 WHERE id = '{7}')
+    INSERT INTO notification
+    (id, event_id, event_type, labour_id, person_id, person_name, phone, channel, body, segments, sequence, state, sending_at)
+    SELECT '{50}', event_id, event_type, labour_id, person_id, '', '', 'letter', '', 1, 2, 'FAILED', sending_at - interval '1 s'
+    FROM notification WHERE id = '{7}'
+    → lost effects 6 → out-of-order texts 6
 notification: UPDATE notification SET state = 'SUPERSEDED', sid = NULL WHERE id = '{7}'
     → unexplained effects 6 → lost texts 6 → unexplained texts 6
 notification: UPDATE notification SET state = 'IN_DOUBT', sid = NULL WHERE id = '{7}'
@@ -110,7 +122,8 @@ async def test_consistent_data_adds_up(system: AuditedSystem) -> None:
 
     assert account.findings == []
     assert account.clean
-    assert account.committed == account.published == account.claimed == account.effects == 35
+    assert account.committed == account.published == 35
+    assert account.claimed == account.effects == 40, "two consumers take labour.begun"
     assert account.texts == 10
     assert account.waiting == 0
 
@@ -119,14 +132,15 @@ async def test_an_event_from_a_clock_that_is_ahead_is_compared_too(system: Audit
     future = first_id(datetime.now(UTC) + timedelta(days=120))
     for connection, table in ((system.labour, "outbox"), (system.notification, "notification")):
         await connection.execute(f"UPDATE {table} SET event_id = $1 WHERE event_id = $2", future, id_of(BEGUN, N))
-    await system.notification.execute("DELETE FROM processed_event WHERE event_id = $1", id_of(BEGUN, N))
+    for connection in (system.labour, system.notification):
+        await connection.execute("DELETE FROM processed_event WHERE event_id = $1", id_of(BEGUN, N))
 
     account = await system.audit()
 
     assert account.committed == 35
     assert [(finding.kind, finding.event_id) for finding in account.findings if finding.stage == "claimed"] == [
         ("lost", str(future))
-    ]
+    ] * 2, "for each of its consumers"
 
 
 async def test_a_second_text_for_the_same_message_is_a_duplicate_and_a_foreign_one_is_unexplained(

@@ -54,15 +54,30 @@ def test_the_account_explains_what_is_being_processed_and_nothing_else() -> None
     assert account(there=11)["unexplained"] == 1
 
 
+def test_an_event_that_two_consumers_take_is_wanted_twice_and_held_twice() -> None:
+    labour, notification, texts = counts(10)
+    both = {**labour, "topics": {"labour.completed": 10}}
+
+    def account(labour: dict[str, Any], claims: int, there: int) -> dict[str, int]:
+        claimed = {**notification, "claims": {**notification["claims"], "completed": there}}
+        return draw_up(labour, claimed, texts, {**labour["claims"], "completed": claims}, dead=0)
+
+    complete, parked = account(both, 20, 10), account({**both, "held": {"labour.completed": 1}}, 19, 9)
+
+    assert (complete["wanted"], complete["claimed"], complete["on_the_way"]) == (30, 30, 0)
+    assert (account(both, 18, 10)["on_the_way"], account(both, 21, 10)["unexplained"]) == (2, 1)
+    assert (parked["on_the_way"], parked["unexplained"]) == (0, 0)
+
+
 def counts(number: int, unsettled: int = 0) -> tuple[dict[str, Any], dict[str, Any], int]:
     """The data of both services after so many events in each direction, and the number of texts."""
     outbox = {"recorded": number, "published": number, "waiting": 0, "parked": 0, "discarded": 0}
     states = dict.fromkeys(("SENDING", "IN_DOUBT", "DELIVERED", "UNDELIVERED", "FAILED", "SUPERSEDED"), 0)
     claims = {"completed": number, "discarded": 0, "repeats": number // 3}
-    common = {"outbox": {**outbox, "oldest_waiting_seconds": None}, "claims": claims, "events": []}
+    common = {"outbox": {**outbox, "oldest_waiting_seconds": None}, "claims": claims, "held": {}, "events": []}
     ledger = {"states": {**states, "SENT": number, "PENDING": unsettled}, "oldest_unsettled_seconds": unsettled / 2}
     notification = {**common, "topics": {"notification.sent": number}, "ledger": ledger}
-    return {**common, "topics": {"labour.completed": number}}, notification, number
+    return {**common, "topics": {"labour.announced": number}}, notification, number
 
 
 @contextmanager

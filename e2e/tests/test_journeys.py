@@ -3,6 +3,7 @@
 import pytest
 
 from conftest import BUSES
+from e2e.experiments.chaos.statistics import check_statistics
 from e2e.support.waiting import until
 from e2e.support.world import BEGUN, COMPLETE, PlannedLabour, World
 
@@ -76,6 +77,35 @@ def test_the_status_callbacks_of_the_provider_end_in_delivered_and_the_labour_kn
     query = "SELECT topic FROM outbox WHERE ordering_key = $1 ORDER BY position"
     topics = [row["topic"] for row in world.sql("notification", query, str(labour.id))]
     assert topics == ["notification.sent", "notification.delivered"]
+
+
+def test_the_statistics_of_a_labour_are_shown_once_its_events_are_counted_and_can_be_rebuilt(world: World) -> None:
+    labour = world.plan()
+    for minute in range(3):
+        times = (
+            {"started_at": f"2026-01-01T00:0{minute}:00Z"},
+            {"ended_at": f"2026-01-01T00:0{minute}:30Z", "intensity": 5},
+        )
+        one = world.request(labour, "POST", "/contractions", times[0])["id"]
+        world.request(labour, "PUT", f"/contractions/{one}/end", times[1])
+    world.request(labour, "DELETE", f"/contractions/{one}")
+    world.complete(labour)
+
+    def shown() -> tuple[int, float | None, float | None, list[str]]:
+        seen = world.request(labour, "GET", "/statistics")
+        averages = seen["average_length_seconds"], seen["average_interval_seconds"]
+        return seen["contractions"], *averages, [one["phase"] for one in seen["phases"]]
+
+    world.until_nothing_is_lost_or_doubled(labour)
+    assert shown() == (2, 30, 60, ["early"])
+
+    world.sql("labour", "UPDATE statistics_balance SET amount = amount + 1 WHERE labour_id = $1", labour.id)
+    assert f"{labour.id}  contractions  3" in world.fern("statistics", "verify", code=27)
+    assert [finding.event_id for finding in check_statistics(world)] == [str(labour.id)], "as chaos checks it"
+    assert "are rebuilt" in world.fern("statistics", "rebuild")
+    assert "every balance is the sum" in world.fern("statistics", "verify")
+    assert list(check_statistics(world)) == []
+    assert shown() == (2, 30, 60, ["early"])
 
 
 def test_no_log_line_has_a_phone_number_or_a_text(world: World) -> None:

@@ -118,21 +118,26 @@ def test_dead_letters_are_seen_shown_without_names_redriven_and_discarded_under_
     mortal = [revived, given_up]
     complete_without(world, "notification-consumer", mortal, lambda: take_from_the_bus(world, mortal, bury))
     complete_without(world, "labour-relay", [broken], spoil)
-    until(lambda: dead(world) == 3, what="all three are dead-lettered")
+    until(lambda: dead(world) == 4, what="all three are dead-lettered, the broken one by both of its consumers")
 
-    groups = {group["reason"]: (group["consumer"], group["count"]) for group in world.fern("dlq", "ls")["groups"]}
+    groups = {(group["reason"], group["consumer"]): group["count"] for group in world.fern("dlq", "ls")["groups"]}
     shown = json.loads(world.fern("dlq", "show", "--reason", "wrong-schema", "--json"))["items"][0]
     world.fern("dlq", "redrive", "--reason", "reaction-failed")
+    again = world.fern("dlq", "redrive", "--reason", "wrong-schema")
+    until(lambda: dead(world) == 3, what="the broken one is dead-lettered again, and not more often than before")
     said = world.fern("dlq", "discard", "--reason", "deliveries-exhausted", "--yes")
 
-    assert groups == dict.fromkeys(("reaction-failed", "deliveries-exhausted", "wrong-schema"), ("notification", 1))
+    reasons = ("reaction-failed", "deliveries-exhausted", "wrong-schema")
+    assert groups == {**{(reason, "notification"): 1 for reason in reasons}, ("wrong-schema", "statistics"): 1}
+    assert "2 of 2 dead letters are published again" in again
     assert (shown["event_id"], shown["data"]["mother_name"]) == (completed_event(world, broken), "[private]")
     assert completed_event(world, given_up) in said
     world.until_everyone_is_told(revived, COMPLETE)
-    [effect] = json.loads(
+    effects = json.loads(
         world.fern("replay", f"--labour={given_up.id}", "--type=labour.completed", "--dry-run", "--json")
     )["effects"]
-    assert (effect["discarded"], effect["would_be_handled"]) == (1, 0)
+    seen = {one["consumer"]: (one["done"], one["discarded"], one["would_be_handled"]) for one in effects}
+    assert seen == {"notification": (0, 1, 0), "statistics": (1, 0, 0)}
     world.fern("dlq", "discard", "--event", shown["event_id"], "--yes")
     assert dead(world) == 0
     load.assert_everyone_is_told_once()

@@ -61,7 +61,7 @@ def in_a_transaction(world: World, service: str, statement: str, *arguments: obj
             runner.run(connection.close())
 
 
-@pytest.mark.parametrize("name", ["labour-consumer", "notification-api", "notification-relay"])
+@pytest.mark.parametrize("name", ["labour-consumer", "labour-statistics", "notification-api", "notification-relay"])
 def test_a_process_that_is_stopped_under_load_leaves_nothing_behind(
     world: World, load: BackgroundLoad, name: str
 ) -> None:
@@ -70,6 +70,8 @@ def test_a_process_that_is_stopped_under_load_leaves_nothing_behind(
     with stopped(world, name):
         if name == "labour-consumer":
             assert leased(world, "labour") == 0
+        if name == "labour-statistics":
+            assert leased(world, "statistics") == 0
         if name == "notification-relay":
             assert world.count("notification", FREE_LANES) == LANES
     load.assert_everyone_is_told_once()

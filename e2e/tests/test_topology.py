@@ -1,4 +1,4 @@
-"""Contracts, topology and services name the same events; what adding an event or a reaction may leave out is found here."""
+"""Contracts, topology and services name the same events and processes; what an addition may leave out is found here."""
 
 import tomllib
 from pathlib import Path
@@ -8,9 +8,15 @@ import msgspec
 import pytest
 
 import labour.application.told
+import labour.consumer
+import labour.domain.statistics
+import notification.consumer
 import notification.domain.reactions
 from contracts.events import Event
 from contracts.registry import EVENTS, json_schema
+from e2e.experiments import crash_points
+from fern.runtime.processes import processes
+from fern.settings import CONSUMERS, PROJECT_ROOT, Settings
 from notification.domain.reactions import react
 from notification.domain.roster import Member, Roster
 
@@ -20,8 +26,8 @@ LABOUR = uuid4()
 ANY_VALUE = {"uuid": str(LABOUR), "string": "+12025550123", "integer": 1, "boolean": True}
 
 
-def consumed_by(service: str) -> set[str]:
-    return {topic for topic, consumers in TOPICS.items() if service in consumers}
+def consumed_by(consumer: str) -> set[str]:
+    return {topic for topic, consumers in TOPICS.items() if consumer in consumers}
 
 
 def example(event: type[Event]) -> Event:
@@ -36,9 +42,19 @@ def test_every_event_has_a_topic_and_every_topic_an_event() -> None:
     assert TOPICS.keys() == {event_type for event_type, _ in EVENTS}
 
 
-def test_a_service_subscribes_to_exactly_the_events_that_it_handles() -> None:
-    assert consumed_by("notification") == set(notification.domain.reactions.TOPICS)
-    assert consumed_by("labour") == set(labour.application.told.TOPICS)
+def test_a_consumer_subscribes_to_exactly_the_events_that_it_handles() -> None:
+    assert consumed_by(notification.consumer.NAME) == set(notification.domain.reactions.TOPICS)
+    assert consumed_by(labour.consumer.NAME) == set(labour.application.told.TOPICS)
+    assert consumed_by(labour.consumer.STATISTICS) == set(labour.domain.statistics.TOPICS)
+    assert {consumer for consumers in TOPICS.values() for consumer in consumers} == CONSUMERS.keys()
+
+
+def test_every_process_of_a_service_is_on_the_console_and_is_killed_at_its_fault_points() -> None:
+    services = {process.name for process in processes(Settings(1024, PROJECT_ROOT)) if process.stage == "service"}
+    page = (PROJECT_ROOT / "infra/fern/fern/console/page/pipeline.js").read_text()
+
+    assert services == crash_points.PROCESSES.keys()
+    assert [name for name in services if f'"{name}":' not in page] == []
 
 
 @pytest.mark.parametrize("topic", notification.domain.reactions.TOPICS)

@@ -211,7 +211,10 @@ async def counts(connection: AsyncConnection) -> OutboxCounts:
     return OutboxCounts(**(await connection.execute(_COUNT)).mappings().one())
 
 
-async def count_topics(connection: AsyncConnection) -> dict[str, int]:
-    """The number of recorded events of each topic."""
-    rows = await connection.execute(select(outbox.c.topic, func.count()).group_by(outbox.c.topic))
-    return dict(tuple(row) for row in rows)
+async def count_topics(connection: AsyncConnection, *, held: bool = False) -> dict[str, int]:
+    """The number of recorded events of each topic; with `held`, only those that are parked or discarded."""
+    statement = select(outbox.c.topic, func.count()).group_by(outbox.c.topic)
+    if held:
+        is_held = outbox.c.parked_at.is_not(None) | outbox.c.discarded_at.is_not(None)
+        statement = statement.where(outbox.c.published_at.is_(None), is_held)
+    return dict(tuple(row) for row in await connection.execute(statement))

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Self
+from uuid import UUID
 
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -63,9 +64,9 @@ class UnitOfWork:
         """
         self._seen.append((aggregate, save))
 
-    def emit(self, event: DomainEvent, *, key: str, at: datetime) -> None:
-        """Add an event of a row that is not an aggregate."""
-        self._emitted.append(Recorded(event, key, at))
+    def emit(self, event: DomainEvent, *, key: str, at: datetime, id: UUID | None = None) -> None:
+        """Add an event of a row that is not an aggregate. Give it an `id` that follows from its cause if there is one."""
+        self._emitted.append(Recorded(event, key, at) if id is None else Recorded(event, key, at, id=id))
 
     def after_commit(self, action: Callable[[], None]) -> None:
         """Run `action` once after the commit, never after a rollback. A crash after the commit loses it: for wake-ups only."""

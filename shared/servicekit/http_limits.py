@@ -43,5 +43,5 @@ class HttpLimits:
 
     @property
     def pool_size(self) -> int:
-        """Database connections with which no admitted request ever waits for one. Operators have connections of their own."""
+        """Database connections with which no admitted request waits for one. Operators have `OPERATOR_SLOTS` of their own."""
         return self.concurrency + BACKGROUND_CONNECTIONS

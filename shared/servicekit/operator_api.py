@@ -189,10 +189,13 @@ async def forget(retention: NamedDependency[Retention]) -> RetentionReport:
 
 
 class Pipeline(msgspec.Struct, frozen=True):
-    """`topics` counts the recorded events by topic. The topology knows which consumer takes which topic."""
+    """`topics` counts the recorded events by topic, `held` those of them that are parked or discarded. The topology knows which
+    consumers take which topic.
+    """
 
     outbox: OutboxCounts
     topics: dict[str, int]
+    held: dict[str, int]
     claims: ClaimCounts
 
 
@@ -200,8 +203,9 @@ class Pipeline(msgspec.Struct, frozen=True):
 async def show_pipeline(engine: NamedDependency[AsyncEngine]) -> Pipeline:
     async with engine.connect() as connection:
         recorded, topics = await outbox.counts(connection), await outbox.count_topics(connection)
+        held = await outbox.count_topics(connection, held=True)
     async with driver_connection(engine) as driver:
-        return Pipeline(recorded, topics, await claims.counts(driver))
+        return Pipeline(recorded, topics, held, await claims.counts(driver))
 
 
 async def _change_parked(engine: AsyncEngine, data: Parked, *, discard: bool) -> Batch:

@@ -14,6 +14,7 @@ from e2e.support.waiting import eventually
 from messaging import outbox_admin
 from messaging.bus import Outgoing
 from messaging.errors import PublishRejected
+from messaging.outbox import count_topics
 from messaging.pubsub import PubSub
 from messaging.relay import Relay
 from messaging.unit_of_work import UnitsOfWork
@@ -42,6 +43,21 @@ async def test_one_command_frees_the_key_of_a_parked_row(
     discarded = settle is outbox_admin.discard
     assert done.published == (1 if discarded else 2)
     assert [event.number for event in await pull_sample_events(bus)] == ([2] if discarded else [1, 2])
+
+
+async def test_rows_that_are_parked_or_discarded_are_counted_by_topic(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork
+) -> None:
+    await emit(labour_units, Happened("parked", 1), AlsoHappened("given up", 1), AlsoHappened("given up", 2))
+    await Relay(labour_engine, Rejecting(), max_attempts=1, lanes=64).run_once()
+    [given_up] = [row for row in await outbox_rows(labour_engine, parked=True) if row.type == AlsoHappened.type]
+
+    async with labour_engine.begin() as connection:
+        await outbox_admin.discard(connection, given_up.event_id)
+        recorded, held = await count_topics(connection), await count_topics(connection, held=True)
+
+    assert recorded == {Happened.type: 1, AlsoHappened.type: 2}
+    assert held == {Happened.type: 1, AlsoHappened.type: 1}
 
 
 async def test_parked_rows_are_seen_and_freed_by_the_group_in_batches(

@@ -18,6 +18,7 @@ from fern.tokens import make_token
 WORKERS = (
     ("labour", "relay"),
     ("labour", "consumer"),
+    ("labour", "statistics"),
     ("notification", "relay"),
     ("notification", "consumer"),
     ("notification", "dispatcher"),

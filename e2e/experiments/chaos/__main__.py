@@ -33,8 +33,9 @@ from fern.errors import FernError, NotClean
 from fern.output import json_option, make_console, print_json
 from fern.runtime.postgres import TemporaryServer
 from fern.trace import journey
+from labour.domain.statistics import TOPICS as FOR_STATISTICS
 from messaging.database import is_transient
-from notification.domain.reactions import TOPICS
+from notification.domain.reactions import TOPICS as FOR_NOTIFICATION
 from servicekit.logs import configure
 
 QUIET_WITHIN = 180.0  # seconds after the last fault in which every event must be processed
@@ -143,10 +144,10 @@ def progress_of(world: World) -> tuple[int, int, int]:
     unsettled = world.count("notification", "notification WHERE state IN ('PENDING', 'SENDING', 'IN_DOUBT')")
     texts = world.count("notification", "notification") - unsettled
     unpublished = sum(world.count(service, "outbox WHERE published_at IS NULL") for service in world.urls)
-    done = "processed_event WHERE status = 'COMPLETED'"
-    for_notification = world.count("labour", "outbox WHERE topic = ANY($1)", TOPICS)
-    unclaimed = for_notification - world.count("notification", done)
-    unclaimed += world.count("notification", "outbox") - world.count("labour", done)
+    recorded, done = "outbox WHERE topic = ANY($1)", "processed_event WHERE status = 'COMPLETED' AND consumer = $1"
+    unclaimed = world.count("labour", recorded, FOR_NOTIFICATION) - world.count("notification", done, "notification")
+    unclaimed += world.count("labour", recorded, FOR_STATISTICS) - world.count("labour", done, "statistics")
+    unclaimed += world.count("notification", "outbox") - world.count("labour", done, "labour")
     return committed, texts, unsettled + unpublished + unclaimed + _pending_at_the_provider(world)
 
 

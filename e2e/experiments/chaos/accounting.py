@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from e2e.experiments.chaos.load_generator import ClientLog
+from e2e.experiments.chaos.statistics import check_statistics
 from e2e.support.api import async_client
 from e2e.support.bus_tap import BusTap, Published, out_of_order
 from e2e.support.world import World
@@ -62,6 +63,7 @@ async def take_account(world: World, log: ClientLog, tap: BusTap, poison: set[st
         *_check_order_of_texts(ledger, messages),
         *_check_dead_letters(poison, {letter.event_id for letter in dead}),
         *_check_logs(world),
+        *await asyncio.to_thread(lambda: list(check_statistics(world))),
     ]
     known = {(finding.kind, finding.event_id) for finding in databases.findings}  # counted once
     findings = [finding for finding in seen if (finding.kind, finding.event_id) not in known]

@@ -20,6 +20,7 @@ COMMANDS = {
     "dlq": "Messages that a consumer could not handle: list, show, redrive, discard.",
     "replay": "Publish events again, by time, labour or type, after showing the effect.",
     "retention": "Delete claims and published events that are too old to be replayed.",
+    "statistics": "Balances of the labours' statistics: verify against their postings, rebuild.",
     "fault": "Inject faults into the bus or the SMS sandbox, and clear them.",
     "topology": "Topics and subscriptions: apply or show.",
     "contracts": "The schemas of the events and the pages that describe them: write.",

@@ -12,7 +12,8 @@ FernError                    1  any other failure, such as a demo with a missing
 ├── JobFailed               18  a migration, the topology or a compose command failed
 ├── NotRunning              19  the command needs a running system
 ├── NotClean                20  an audit found lost, duplicated, misordered, unexplained or stuck events or texts
-└── ContractBroken          25  an event no longer matches its published schema
+├── ContractBroken          25  an event no longer matches its published schema
+└── BalanceWrong            27  a balance of the statistics is not the sum of its postings
 
 `fern museum` ends with 21 if a mistake was not detected. `fern bench` ends with 23 if the machine was too busy to compare,
 and with 24 if a design did not do the work that it was measured for.
@@ -102,3 +103,7 @@ class NotClean(FernError):
 
 class ContractBroken(FernError):
     exit_code = 25
+
+
+class BalanceWrong(FernError):
+    exit_code = 27

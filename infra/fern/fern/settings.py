@@ -34,6 +34,7 @@ PORTS = {
 }
 
 SERVICES = ("labour", "notification")
+CONSUMERS = {"notification": "notification", "labour": "labour", "statistics": "labour"}  # the service of each consumer
 MOTHER = "ada"  # the user for whom `fern up` plans a first labour, and whose newest labour the console shows
 
 Mode = Literal["embedded", "docker"]

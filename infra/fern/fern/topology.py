@@ -53,7 +53,7 @@ class Declared:
         return cls(tuple(topics), subscriptions, content["subscription"])
 
     def consumers(self) -> dict[str, list[str]]:
-        """The services that take each topic; a topic without any is missing."""
+        """The consumers of each topic; a topic without any is missing."""
         consumers: dict[str, list[str]] = {}
         for name, (topic, dead) in self.subscriptions.items():
             if dead:

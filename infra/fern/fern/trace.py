@@ -80,13 +80,14 @@ def _of_event(settings: Settings, service: str, row: dict[str, Any]) -> Journey:
 
 def _of_labour(settings: Settings, labour_id: str, events: list[dict[str, Any]]) -> Journey:
     ids = [row["event_id"] for row in events]
-    takers = {claim["event_id"]: claim["consumer"] for name in SERVICES for claim in claims(name, ids, settings)}
+    claimed = [claim for name in SERVICES for claim in claims(name, ids, settings)]
     messages = items("notification", f"/api/v1/labours/{labour_id}/notifications", settings=settings)
     steps = []
     for row in events:
         about = [message for message in messages if message["event_id"] == row["event_id"]]
         facts = {"event": row["event_id"], "version": row["aggregate_version"], "": _state(row)}
-        facts["claimed by"] = takers.get(row["event_id"])
+        takers = sorted(claim["consumer"] for claim in claimed if claim["event_id"] == row["event_id"])
+        facts["claimed by"] = ", ".join(takers) or None
         if about:
             facts["messages"] = f"{sum(bool(message['sent_at']) for message in about)} of {len(about)} sent"
         steps.append(Step(row["type"], row["recorded_at"], facts))

@@ -93,7 +93,7 @@ def test_services_wait_for_their_jobs_and_jobs_for_what_they_work_on() -> None:
     prepared = {"condition": "service_completed_successfully"}
     for name in OURS - JOBS - {"sms-sandbox"}:
         needed = {f"{name.split('-')[0]}-migrations"}
-        if name.endswith(("relay", "consumer")):
+        if name.endswith(("relay", "consumer", "statistics")):
             needed.add("topology")
         assert {job for job in JOBS if SERVICES[name]["depends_on"].get(job) == prepared} == needed
     for job in JOBS:

@@ -1,4 +1,4 @@
-"""The processes of the Labour service: `python -m labour {api|consumer|relay}`.
+"""The processes of the Labour service: `python -m labour {api|consumer|relay|statistics}`.
 
 Each process imports only the modules it needs: importing is most of its start-up time.
 """
@@ -39,5 +39,21 @@ async def relay(stop: asyncio.Event) -> None:
     await run_relay(stop, name="labour-relay", settings=Settings.load())
 
 
+async def statistics(stop: asyncio.Event) -> None:
+    from labour.consumer import create_statistics_consumer
+    from labour.domain.statistics import TOPICS
+    from servicekit.workers import run_consumer
+
+    settings = Settings.load()
+    await run_consumer(
+        stop,
+        name="labour-statistics",
+        database_url=settings.database_url,
+        project_id=settings.project_id,
+        topics=TOPICS,
+        create=create_statistics_consumer,
+    )
+
+
 if __name__ == "__main__":
-    run_role("labour", {"api": api, "consumer": consumer, "relay": relay})
+    run_role("labour", {"api": api, "consumer": consumer, "relay": relay, "statistics": statistics})

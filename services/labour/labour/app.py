@@ -13,6 +13,7 @@ from labour.http.limits import limit_changes
 from labour.http.live import Changes, LiveController
 from labour.http.problems import PROBLEMS
 from labour.http.responses import provide_commands, provide_queries
+from labour.http.statistics import StatisticsOperations, get_statistics
 from labour.http.subscribers import SubscriberController, SubscriptionController
 from labour.settings import Settings
 from messaging import relay
@@ -60,9 +61,9 @@ def build(settings: Settings) -> Litestar:
         await engine.dispose()
         await operators.dispose()
 
-    api = Router("/", route_handlers=[*CONTROLLERS], guards=[limit_changes(limit, tokens)])
+    api = Router("/", route_handlers=[*CONTROLLERS, get_statistics], guards=[limit_changes(limit, tokens)])
     guards = [operator_guard(settings.operations_token)]
-    operations = Router("/", route_handlers=[show_told, *OPERATIONS], guards=guards)
+    operations = Router("/", route_handlers=[show_told, StatisticsOperations, *OPERATIONS], guards=guards)
     return create_app(
         title="FernLabour: Labour",
         version="1.1",

@@ -74,6 +74,7 @@ ROUTES: dict[tuple[str, str], tuple[Expected, object]] = {
     ("GET", f"{ONE}/updates"): (SUBSCRIBERS, None),
     ("GET", f"{ONE}/contractions"): (PARTNERS, None),
     ("GET", f"{ONE}/advice"): (PARTNERS, None),
+    ("GET", f"{ONE}/statistics"): (PARTNERS, None),
     ("GET", f"{ONE}/told"): (MOTHER, None),
     ("GET", f"{ONE}/invites"): (MOTHER, None),
     ("POST", f"{ONE}/invites"): (MOTHER, {}),

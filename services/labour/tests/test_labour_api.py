@@ -292,4 +292,4 @@ async def test_an_operator_sees_how_much_is_where(labour_client: AsyncClient, la
     assert 3600 < outbox.pop("oldest_waiting_seconds") < 3700
     assert outbox == {"recorded": 1, "published": 0, "waiting": 1, "parked": 0, "discarded": 0}
     assert shown.json()["claims"] == {"completed": 0, "discarded": 0, "repeats": 0}
-    assert shown.json()["topics"] == {"labour.planned": 1}
+    assert (shown.json()["topics"], shown.json()["held"]) == ({"labour.planned": 1}, {})

@@ -175,6 +175,10 @@ class PostOffice:
             rows = await uow.connection.fetch("SELECT topic, payload FROM outbox ORDER BY position")
             return [topic for topic, payload in rows if json.loads(payload)["notification_id"] == str(notification_id)]
 
+    async def event_ids(self) -> set[UUID]:
+        async with self.units() as uow:
+            return {row["event_id"] for row in await uow.connection.fetch("SELECT event_id FROM outbox")}
+
     async def suppressed(self) -> set[str]:
         async with self.units() as uow:
             return {row["phone"] for row in await uow.connection.fetch("SELECT phone FROM suppression")}

@@ -15,6 +15,7 @@ from messaging.backoff import Backoff
 from messaging.database import connect_raw
 from messaging.unit_of_work import UnitsOfWork
 from notification.delivery import callbacks, dispatcher, ledger
+from notification.domain.notification import derived_id
 
 from .sms_parts import PHONE, PostOffice, client, held_at, notification, post_office
 
@@ -30,6 +31,7 @@ async def test_a_refusal_is_final_has_a_reason_and_is_never_repeated(office: Pos
         assert (row["state"], row["failure_code"]) == ("FAILED", code)
         assert row["failure"]
         assert await office.events(one.id) == ["notification.failed"]
+        assert derived_id(one.id, "notification.failed") in await office.event_ids()
         assert await office.dispatcher().run_once() == 0
         assert (await office.reconciler().run_once()).sent_again == 0
         assert office.texts(one) == []

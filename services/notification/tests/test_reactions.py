@@ -2,7 +2,7 @@
 
 import random
 from datetime import UTC, datetime
-from uuid import UUID
+from uuid import RFC_4122, UUID
 
 import pytest
 from hypothesis import given
@@ -18,6 +18,7 @@ from contracts.events import (
     SubscriberAdded,
     SubscriberRemoved,
 )
+from notification.domain.notification import derived_id
 from notification.domain.reactions import react
 from notification.domain.roster import Roster
 
@@ -146,3 +147,22 @@ def test_in_any_order_of_arrival_the_same_people_are_told(adds: list[bool], shuf
             waiting.append(event)
 
     assert told_out_of_order == expected == set(present)
+
+
+def test_a_repeated_reaction_makes_the_same_messages_with_the_same_ids() -> None:
+    roster, event_id = after(added(1), added(2)), uuid7()
+
+    first, second = (react(event_id, completed(2), roster).notifications for _ in range(2))
+
+    assert first == second
+    assert len({one.id for one in first}) == 2
+
+
+@given(st.uuids(), st.text(), st.text())
+def test_a_derived_id_is_a_uuid_of_version_7_with_the_time_of_its_cause(cause: UUID, one: str, other: str) -> None:
+    derived = derived_id(cause, one)
+
+    assert (derived.version, derived.variant) == (7, RFC_4122)
+    assert derived.int >> 80 == cause.int >> 80
+    assert derived == derived_id(cause, one)
+    assert (derived == derived_id(cause, other)) == (one == other)

@@ -8,11 +8,23 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
-from fern.audit.reconciliation import CHUNK, AuditRun, check_order, chunks, columns, compare_rosters, reconcile_events
+from fern.audit.reconciliation import (
+    CHUNK,
+    AuditRun,
+    check_order,
+    chunks,
+    columns,
+    compare_rosters,
+    judge_ledger,
+    judge_told,
+    reconcile_events,
+)
 from fern.audit.report import AuditReport, Finding, Kind, ShowProgress
+from fern.audit.statistics import compare_balances, judge_statistics
 from fern.client import AsyncClient
 from fern.dead_letters import DeadLetter
 from fern.errors import NotRunning
@@ -43,7 +55,7 @@ _TOLD_DIFFERENCES = """
     WHERE told.status IS DISTINCT FROM ledger.status
 """
 
-# A status event is created after its message, so older rows of the outbox need not be read.
+# The id of a status event begins with the time of its message, so older rows of the outbox need not be read.
 _STATUS_EVENTS = """
     SELECT payload::jsonb ->> 'notification_id' AS id, topic FROM outbox
     WHERE event_id > $1 AND ordering_key = ANY($2::text[]) AND topic LIKE 'notification.%'
@@ -58,6 +70,15 @@ _SUPERSEDED = """
         SELECT FROM notification AS newer WHERE newer.labour_id = older.labour_id AND newer.person_id = older.person_id
             AND newer.sequence > older.sequence AND newer.state <> 'SUPERSEDED') AS has_newer
     FROM notification AS older WHERE state = 'SUPERSEDED'
+"""
+
+# A message that was taken to be sent after a newer one of the same person and labour.
+_TEXTS_OUT_OF_ORDER = """
+    SELECT id, event_id FROM (
+        SELECT id, event_id, state, sending_at, min(sending_at) FILTER (WHERE state NOT IN ('PENDING', 'SUPERSEDED')) OVER (
+            PARTITION BY labour_id, person_id ORDER BY sequence ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS newer_at
+        FROM notification WHERE sequence IS NOT NULL) AS message
+    WHERE sending_at > newer_at AND state NOT IN ('PENDING', 'SUPERSEDED')
 """
 
 _SENT = 'SELECT id, event_id, sid FROM notification WHERE sid IS NOT NULL ORDER BY sid COLLATE "C"'
@@ -103,14 +124,16 @@ async def audit(
                 end=max(first_id(now + timedelta(milliseconds=1)), *filter(None, recorded)),
                 progress=progress,
             )
-            await reconcile_events(run, "labour", "notification")
-            await reconcile_events(run, "notification", "labour")
+            await reconcile_events(run, "labour", {"notification": judge_ledger, "statistics": judge_statistics})
+            await reconcile_events(run, "notification", {"labour": judge_told})
             await compare_rosters(run)
+            await compare_balances(run)
             await _compare_told(run)
             for service in connections:
                 await check_order(run, service)
             await _count_unsettled(run)
             await _count_superseded(run)
+            await _check_order_of_texts(run)
             await _compare_texts(run, sandbox)
     except Exception as error:
         if not is_transient(error):
@@ -138,7 +161,10 @@ async def _compare_told(run: AuditRun) -> None:
         differing = await ledger.fetch(_TOLD_DIFFERENCES, *told_so_far, low, high)
         overdue = [row for row in differing if row["is_behind"] and row["since"] < run.overdue_before]
         labours = list({str(row["labour_id"]) for row in overdue})
-        on_its_way = {tuple(row) for row in await ledger.fetch(_STATUS_EVENTS, low, labours)} if overdue else set()
+        same_time = UUID(int=low.int >> 80 << 80)  # the time of an id, without its other bits
+        on_its_way = (
+            {tuple(row) for row in await ledger.fetch(_STATUS_EVENTS, same_time, labours)} if overdue else set()
+        )
         for row in overdue:
             if (str(row["id"]), f"notification.{row['status']}") not in on_its_way:
                 what = f"Message {row['id']} is {row['status']}, and no event tells the Labour service."
@@ -171,6 +197,14 @@ async def _count_superseded(run: AuditRun) -> None:
             if not row["has_newer"]:
                 what = f"Message {row['id']} is superseded, and the person has no newer message about this labour."
                 run.report.add("lost", row["event_id"], "texts", what)
+
+
+async def _check_order_of_texts(run: AuditRun) -> None:
+    ledger = run.databases["notification"]
+    async with ledger.transaction(readonly=True):
+        async for row in ledger.cursor(_TEXTS_OUT_OF_ORDER, prefetch=CHUNK):
+            what = f"Message {row['id']} was sent after a newer one to the same person about the same labour."
+            run.report.add("out-of-order", row["event_id"], "texts", what)
 
 
 async def _compare_texts(run: AuditRun, sandbox: str | None) -> None:

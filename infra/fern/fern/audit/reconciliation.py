@@ -5,12 +5,11 @@ compare: ids travel from one to the other, and only differences come back.
 
 A running system causes no false finding. Of each chunk the outbox is read first and its consumer second, in one snapshot, so a
 missing claim was still missing after its event had been published; a claim without an event is looked up once more in the outbox;
-and what is on its way counts as waiting until it is overdue.
-
-Not compared: effects whose cause retention may have deleted, and events created after the audit began.
+and what is on its way counts as waiting until it is overdue. Not compared: effects whose cause retention may have deleted, and
+events created after the audit began.
 """
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +18,7 @@ from uuid import UUID
 import asyncpg
 
 from fern.audit.report import AuditReport, ShowProgress
+from fern.settings import CONSUMERS
 from messaging.retention import first_id
 
 CHUNK = 5000  # ids of one list held at a time
@@ -49,6 +49,8 @@ _CLAIMS = """
     FROM unnest($2::uuid[]) AS wanted (event_id)
     LEFT JOIN processed_event claim ON claim.consumer = $1 AND claim.event_id = wanted.event_id
 """
+
+_CLAIMED = "SELECT event_id AS id FROM processed_event WHERE consumer = '{}'"
 
 _OTHER_CLAIMS = """
     SELECT event_id FROM processed_event WHERE consumer = $1 AND event_id > $2 AND event_id <= $3 AND status <> 'DISCARDED'
@@ -115,11 +117,15 @@ class AuditRun:
 
     databases: Mapping[str, asyncpg.Connection]
     report: AuditReport
-    consumers: Mapping[str, Collection[str]]  # the services that take each topic
+    consumers: Mapping[str, Collection[str]]  # those of each topic
     dead: Mapping[tuple[str, str], str]  # the reason of each dead letter, by consumer and event
     overdue_before: datetime  # what happened later may still be on its way
     end: UUID  # events with a later id are not compared
     progress: ShowProgress
+
+
+# Returns those of the completed events whose effect is wrong. The ids: a range of `chunks`, and what `_oldest_kept` returns.
+JudgeEffects = Callable[[AuditRun, list[Event], UUID, UUID, UUID], Awaitable[set[UUID]]]
 
 
 async def chunks(lists: Sequence[tuple[asyncpg.Connection, str]], end: UUID) -> AsyncIterator[tuple[UUID, UUID]]:
@@ -132,29 +138,29 @@ async def chunks(lists: Sequence[tuple[asyncpg.Connection, str]], end: UUID) -> 
         low = high
 
 
-async def reconcile_events(run: AuditRun, source: str, taker: str) -> None:
-    """Every event of one service's outbox, and its effect on the other service."""
-    upstream, downstream, counted = run.databases[source], run.databases[taker], 0
-    kept = await _oldest_kept(upstream)
-    total = await upstream.fetchval("SELECT count(*) FROM outbox")
-    lists = [
-        (upstream, "SELECT event_id AS id FROM outbox"),
-        (downstream, f"SELECT event_id AS id FROM processed_event WHERE consumer = '{taker}'"),  # noqa: S608
-        *([(downstream, "SELECT event_id AS id FROM notification")] if taker == "notification" else []),
-    ]
+async def reconcile_events(run: AuditRun, source: str, takers: Mapping[str, JudgeEffects]) -> None:
+    """Every event of one service's outbox, and its effect on each of these consumers."""
+    upstream, counted = run.databases[source], 0
+    kept, total = await _oldest_kept(upstream), await upstream.fetchval("SELECT count(*) FROM outbox")
+    lists = [(upstream, "SELECT event_id AS id FROM outbox")]
+    lists += [(run.databases[CONSUMERS[taker]], _CLAIMED.format(taker)) for taker in takers]
+    if "notification" in takers:
+        lists.append((run.databases["notification"], "SELECT event_id AS id FROM notification"))
     async for low, high in chunks(lists, run.end):
         events = {row["event_id"]: row for row in await upstream.fetch(_EVENTS, low, high)}
         for event in events.values():
             _judge_publishing(run, source, event)
-        async with downstream.transaction(isolation="repeatable_read", readonly=True):
-            completed = await _judge_claims(run, taker, events)
-            judge_effects = _judge_ledger if taker == "notification" else _judge_told
-            broken = await judge_effects(run, completed, low, high, kept)
-            others = await downstream.fetch(_OTHER_CLAIMS, taker, max(low, kept), high, list(events))
-        run.report.stages["effects"].due += len(completed)
-        run.report.stages["effects"].done += len(completed) - len(broken)
-        if others:
-            await _judge_claims_from_nowhere(run, source, taker, [row["event_id"] for row in others])
+        run.report.untaken += sum(not run.consumers.get(event["topic"]) for event in events.values())
+        for taker, judge_effects in takers.items():
+            downstream = run.databases[CONSUMERS[taker]]
+            async with downstream.transaction(isolation="repeatable_read", readonly=True):
+                completed = await _judge_claims(run, taker, events)
+                broken = await judge_effects(run, completed, low, high, kept)
+                others = await downstream.fetch(_OTHER_CLAIMS, taker, max(low, kept), high, list(events))
+            run.report.stages["effects"].due += len(completed)
+            run.report.stages["effects"].done += len(completed) - len(broken)
+            if others:
+                await _judge_claims_from_nowhere(run, source, taker, [row["event_id"] for row in others])
         counted += len(events)
         run.progress(f"events of {source}", counted, total)
     run.report.committed += counted
@@ -193,8 +199,7 @@ async def _judge_claims(run: AuditRun, taker: str, events: Mapping[UUID, Event])
     """Returns the events with a completed claim. A claim proves that its event was published, even if it is not marked so."""
     stage = run.report.stages["claimed"]
     wanted = [event_id for event_id, event in events.items() if taker in run.consumers.get(event["topic"], ())]
-    [claims] = await run.databases[taker].fetch(_CLAIMS, taker, wanted)
-    run.report.untaken += sum(not run.consumers.get(event["topic"]) for event in events.values())
+    [claims] = await run.databases[CONSUMERS[taker]].fetch(_CLAIMS, taker, wanted)
     run.report.repeats += claims["repeats"]
     stage.done += claims["completed"]
     stage.held += len(claims["discarded"])
@@ -237,14 +242,14 @@ async def _judge_claims_from_nowhere(run: AuditRun, source: str, taker: str, eve
             run.report.add("unexplained", event_id, "claimed", what)
 
 
-async def _judge_ledger(run: AuditRun, events: list[Event], low: UUID, high: UUID, kept: UUID) -> set[UUID]:
+async def judge_ledger(run: AuditRun, events: list[Event], low: UUID, high: UUID, kept: UUID) -> set[UUID]:
     """Returns the events whose effect on rosters and ledger is not exactly what it should be."""
     database, report = run.databases["notification"], run.report
     changes = [event for event in events if event["topic"].startswith("subscriber.")]
     notifying = [event for event in events if not event["topic"].startswith("subscriber.")]
     facts = columns(changes, "event_id", "topic", "labour_id", "roster_version", "person_id")
     unchanged = await database.fetch(_ROSTERS_UNCHANGED, *facts)
-    broken = _without_effect(run, unchanged, "This change of a roster is claimed, and the roster does not show it.")
+    broken = without_effect(run, unchanged, "This change of a roster is claimed, and the roster does not show it.")
     known = {event["event_id"] for event in notifying}
     facts = columns(notifying, "event_id", "labour_id", "roster_version")
     for row in await database.fetch(_LEDGER_DIFFERENCES, *facts, low, high, kept):
@@ -262,13 +267,13 @@ async def _judge_ledger(run: AuditRun, events: list[Event], low: UUID, high: UUI
     return broken
 
 
-async def _judge_told(run: AuditRun, events: list[Event], *_: UUID) -> set[UUID]:
+async def judge_told(run: AuditRun, events: list[Event], *_: UUID) -> set[UUID]:
     facts = [*columns(events, "event_id", "notification_id"), [STATUS_RANKS[event["topic"]] for event in events]]
     untold = await run.databases["labour"].fetch(_STATUS_NOT_TOLD, *facts)
-    return _without_effect(run, untold, "This status is claimed, and the Labour service shows an older status or none.")
+    return without_effect(run, untold, "This status is claimed, and the Labour service shows an older status or none.")
 
 
-def _without_effect(run: AuditRun, rows: Iterable[Event], what: str) -> set[UUID]:
+def without_effect(run: AuditRun, rows: Iterable[Event], what: str) -> set[UUID]:
     event_ids = {row["event_id"] for row in rows}
     for event_id in event_ids:
         run.report.add("lost", event_id, "effects", what)

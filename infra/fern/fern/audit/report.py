@@ -9,7 +9,7 @@ from rich.table import Table
 
 # lost          it should have reached the next stage, and nothing shows that it ever will
 # duplicated    a person got it more than once
-# out-of-order  it was recorded or published before an earlier event of its labour
+# out-of-order  it was recorded or published before an earlier event of its labour, or sent after a newer text to the same person
 # unexplained   a claim, an effect or a text without an event that causes it, or different from what its event causes
 # stuck         not lost, but it does not go on by itself: overdue, parked, dead-lettered
 Kind = Literal["lost", "duplicated", "out-of-order", "unexplained", "stuck"]

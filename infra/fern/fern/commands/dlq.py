@@ -20,7 +20,7 @@ from fern.client import call
 from fern.dead_letters import BY_US, MOST, SUFFIX, DeadLetter, Look, open_bus
 from fern.errors import FernError
 from fern.output import counting, json_option, limit_option, options, print_json, print_table, yes_option
-from fern.settings import SERVICES
+from fern.settings import CONSUMERS
 from fern.topology import Declared
 from messaging.bus import Outgoing
 from messaging.errors import PublishRejected
@@ -35,7 +35,7 @@ _selection = options(
     click.option("--event", type=click.UUID, help="Those of this event."),
     click.option("--reason", help="Those with this reason."),
     click.option("--type", help="Those of this event type."),
-    click.option("--consumer", help="Those that this service could not handle."),
+    click.option("--consumer", help="Those that this consumer could not handle."),
     click.option("--all", is_flag=True, help="Every dead letter."),
 )
 
@@ -119,16 +119,22 @@ def show(limit: int, as_json: bool, **selection: Any) -> None:
 @dlq.command("redrive")
 @_selection
 def redrive(**selection: Any) -> None:
-    """Publish messages to their topics again. A consumer that has completed one before ignores it."""
+    """Publish messages to their topics again. A consumer that has completed one before ignores it.
+
+    An event that several consumers could not handle is published once: its topic leads to all of them.
+    """
 
     async def publish_again() -> tuple[int, int]:
         async with _find(_wanted(**selection)) as (bus, look, letters):
-            done = 0
+            done, seen = 0, set[tuple[str, str]]()
             with counting("redriving", len(letters)) as advance:
                 for topic, batch in _batches(letters):
+                    copies = {(topic, one.event_id or one.message.message_id): one for one in batch}
+                    fresh = [one for key, one in copies.items() if key not in seen]
                     with contextlib.suppress(PublishRejected):
-                        await bus.publish(topic, [Outgoing(letter.message.data, letter.original) for letter in batch])
+                        await bus.publish(topic, [Outgoing(letter.message.data, letter.original) for letter in fresh])
                         await look.ack(batch)
+                        seen |= copies.keys()
                         done += len(batch)
                     advance(len(batch))
             return done, len(letters)
@@ -165,11 +171,11 @@ def discard(yes: bool, **selection: Any) -> None:
 
 def _record(letters: list[DeadLetter]) -> None:
     """Before the ack: record in the consumers' own databases that a person gave them up."""
-    for consumer in SERVICES:
+    for consumer, service in CONSUMERS.items():
         event_ids = {uuid for one in letters if one.consumer == consumer and (uuid := _uuid(one.event_id))}
         if event_ids:
             body = {"consumer": consumer, "event_ids": sorted(event_ids)}
-            call(consumer, "POST", "/operations/claims/discard", json=body)
+            call(service, "POST", "/operations/claims/discard", json=body)
 
 
 def _batches(letters: list[DeadLetter]) -> Iterable[tuple[str, list[DeadLetter]]]:

@@ -17,7 +17,7 @@ import click
 from fern.client import RequestRefused, call, claims, in_batches
 from fern.errors import FernError
 from fern.output import counting, json_option, print_json, yes_option
-from fern.settings import SERVICES
+from fern.settings import CONSUMERS, SERVICES
 from fern.topology import Declared
 
 SHOWN = 20  # events without effect that are printed; in JSON 1000
@@ -28,7 +28,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 @dataclass(slots=True)
 class Effect:
-    """What a replay means for the events of one type and one consumer; `consumer` is None if no service takes the type."""
+    """What a replay means for the events of one type and one consumer; `consumer` is None if none takes the type."""
 
     service: str
     type: str
@@ -126,7 +126,8 @@ def _effects(services: list[str], wanted: dict[str, Any]) -> list[Effect]:
 
 def _claimed(consumer: str, event_ids: list[str]) -> dict[str, str]:
     """The status of each event that the consumer has claimed."""
-    return {row["event_id"]: row["status"] for row in claims(consumer, event_ids) if row["consumer"] == consumer}
+    rows = claims(CONSUMERS[consumer], event_ids)
+    return {row["event_id"]: row["status"] for row in rows if row["consumer"] == consumer}
 
 
 def _batches(services: list[str], wanted: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:

@@ -18,7 +18,7 @@ from structlog import get_logger
 from fern.client import APIS, AsyncClient
 from fern.errors import FernError
 from fern.runtime.system import processes_now
-from fern.settings import MOTHER, PROJECT_ROOT, Settings
+from fern.settings import CONSUMERS, MOTHER, PROJECT_ROOT, Settings
 from messaging.backoff import wait, wait_for_any
 
 log = get_logger()
@@ -194,12 +194,15 @@ TOPICS: dict[str, list[str]] = tomllib.loads((PROJECT_ROOT / "infra/topology.tom
 
 def draw_up(labour: Any, notification: Any, texts: int, labour_claims: Any, dead: int) -> dict[str, int]:
     """Three equations: committed = published, wanted = claimed, owed = sent = texts. The difference is on the way, refused, or
-    waits for a person's decision; a stage that has more than the stage before is unexplained. A superseded text is not owed.
+    waits for a person's decision; a stage that has more than the stage before is unexplained. A superseded text is not owed. An
+    event that two consumers take is wanted and claimed twice.
 
     `labour_claims` and `texts` were read before the others, so that nothing in motion seems to have no cause.
     """
     outboxes, states = (labour["outbox"], notification["outbox"]), notification["ledger"]["states"]
-    wanted_there, wanted_back = _wanted_by("notification", labour), _wanted_by("labour", notification)
+    wanted_there = _wanted_by("notification", labour["topics"])
+    wanted_back = _wanted_by("labour", notification["topics"]) + _wanted_by("statistics", labour["topics"])
+    held = sum(_wanted_by(consumer, service["held"]) for consumer in CONSUMERS for service in (labour, notification))
     claimed_there, claimed_back = notification["claims"]["completed"], labour_claims["completed"]
     sent = sum(states[state] for state in ("SENT", "DELIVERED", "UNDELIVERED"))
     unsettled = sum(states[state] for state in ("PENDING", "SENDING", "IN_DOUBT"))
@@ -219,12 +222,12 @@ def draw_up(labour: Any, notification: Any, texts: int, labour_claims: Any, dead
         "in_doubt": states["IN_DOUBT"],
         "unsettled": unsettled,
     }
-    unclaimed = account["wanted"] - account["claimed"] - account["parked"] - account["discarded"] - dead
+    unclaimed = account["wanted"] - account["claimed"] - held - given_up - dead
     account["on_the_way"] = max(account["waiting"], unclaimed) + unsettled  # what waits in an outbox has no claim yet
     surpluses = (claimed_there - wanted_there, claimed_back - wanted_back, texts - sent - unsettled)
     account["unexplained"] = sum(max(0, surplus) for surplus in surpluses)
     return account
 
 
-def _wanted_by(consumer: str, service: Any) -> int:
-    return sum(count for topic, count in service["topics"].items() if consumer in TOPICS.get(topic, ()))
+def _wanted_by(consumer: str, topics: dict[str, int]) -> int:
+    return sum(count for topic, count in topics.items() if consumer in TOPICS.get(topic, ()))

@@ -36,6 +36,7 @@ def processes(settings: Settings) -> list[Process]:
         _api(settings, "labour-api"),
         _worker(settings, "labour-relay"),
         _worker(settings, "labour-consumer"),
+        _worker(settings, "labour-statistics"),
         _api(settings, "notification-api"),
         _worker(settings, "notification-consumer"),
         _worker(settings, "notification-dispatcher"),

@@ -16,7 +16,7 @@ import msgspec
 
 from contracts.events import NotificationDelivered, NotificationFailed, NotificationSent, NotificationSuperseded
 from messaging.unit_of_work import UnitOfWork
-from notification.domain.notification import InDoubt, Lease, Notification, NotificationState
+from notification.domain.notification import InDoubt, Lease, Notification, NotificationState, derived_id
 from notification.domain.transitions import NEWER_TAKEN, Transition
 from notification.storage import column_types, notification_table
 
@@ -227,17 +227,20 @@ async def unsuppress(connection: asyncpg.Connection, phone: str) -> None:
 
 
 def _emit_event(uow: UnitOfWork, row: asyncpg.Record) -> None:
-    now, key = row["changed_at"], str(row["labour_id"])
+    """A message has each of these events once, so the event's id follows from the message and the event's type."""
+    now = row["changed_at"]
     about: dict[str, Any] = {name: row[name] for name in ("labour_id", "person_id", "channel")}
     about |= {"notification_id": row["id"], "cause_id": row["event_id"], "cause_type": row["event_type"]}
+    event: NotificationSent | NotificationDelivered | NotificationFailed | NotificationSuperseded
     match row["state"]:
         case NotificationState.SENT:
-            uow.emit(NotificationSent(**about, sent_at=row["sent_at"]), key=key, at=now)
+            event = NotificationSent(**about, sent_at=row["sent_at"])
         case NotificationState.DELIVERED:
-            uow.emit(NotificationDelivered(**about, delivered_at=row["delivered_at"]), key=key, at=now)
+            event = NotificationDelivered(**about, delivered_at=row["delivered_at"])
         case NotificationState.FAILED | NotificationState.UNDELIVERED:
-            uow.emit(NotificationFailed(**about, failed_at=now, reason=row["failure"]), key=key, at=now)
+            event = NotificationFailed(**about, failed_at=now, reason=row["failure"])
         case NotificationState.SUPERSEDED:
-            uow.emit(NotificationSuperseded(**about, superseded_at=now, reason=row["failure"]), key=key, at=now)
+            event = NotificationSuperseded(**about, superseded_at=now, reason=row["failure"])
         case _:
-            pass  # unsettled states have no event
+            return  # unsettled states have no event
+    uow.emit(event, key=str(row["labour_id"]), at=now, id=derived_id(row["id"], event.type))

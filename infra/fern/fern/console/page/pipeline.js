@@ -10,7 +10,7 @@ const TILES = {
   there: [
     { name: "Labour outbox", lead: "committed with the change", parts: ["labour"], see: ({ labour }) => outbox(labour.outbox),
       processes: { "labour-api": "commits", "labour-relay": "publishes" } },
-    { name: "Topics", lead: "at least once, in any order", parts: ["bus"], see: ({ bus }) => topics(bus, "notification"),
+    { name: "Topics", lead: "at least once, in any order", parts: ["bus"], see: ({ bus }) => topics(bus, ["notification"]),
       processes: { pubsub: "keeps", "notification-consumer": "claims" } },
     { name: "Claims and ledger", lead: "one transaction", parts: ["notification"], see: ({ notification }) => ledger(notification),
       processes: { "notification-dispatcher": "sends, or asks" } },
@@ -20,9 +20,9 @@ const TILES = {
   back: [
     { name: "Notification outbox", lead: "committed with the ledger", parts: ["notification"], see: ({ notification }) => outbox(notification.outbox),
       processes: { "notification-relay": "publishes" } },
-    { name: "Topics", lead: "status of messages", parts: ["bus"], see: ({ bus }) => topics(bus, "labour"),
-      processes: { "labour-consumer": "claims" } },
-    { name: "Who was told", lead: "what the mother sees", parts: ["labour"], see: ({ labour }) => claims(labour.claims), processes: {} },
+    { name: "Topics", lead: "to the Labour service", parts: ["bus"], see: ({ bus }) => topics(bus, ["labour", "statistics"]),
+      processes: { "labour-consumer": "claims", "labour-statistics": "claims" } },
+    { name: "Told and statistics", lead: "what the mother sees", parts: ["labour"], see: ({ labour }) => claims(labour.claims), processes: {} },
     { name: "Underneath", lead: "holds every row; shows this page", parts: [], see: () => null,
       processes: { postgres: "remembers", console: "shows" } },
   ],
@@ -36,13 +36,13 @@ function outbox({ recorded, published, waiting, parked, discarded, oldest_waitin
   return { number: waiting, words: "waiting", facts, ...lateness(waiting, oldest) };
 }
 
-function topics({ backlog, dead }, consumer) {
-  const mine = backlog.filter((item) => item.subscription.startsWith(`${consumer}.`));
+function topics({ backlog, dead }, consumers) {
+  const mine = backlog.filter((item) => consumers.some((consumer) => item.subscription.startsWith(`${consumer}.`)));
   const waiting = sum(mine, (item) => item.unacked);
   const facts = [...new Set(mine.map((item) => item.topic))].slice(0, 2);
   if (!facts.length) facts.push("nothing on the way");
   const seen = { number: waiting, words: "not acked", facts, ...lateness(waiting, Math.max(...mine.map((item) => item.oldest_seconds ?? 0))) };
-  return dead && consumer === "notification" ? { ...seen, state: "bad", why: count(dead, "dead letter") } : seen;
+  return dead && consumers.includes("notification") ? { ...seen, state: "bad", why: count(dead, "dead letter") } : seen;
 }
 
 function ledger({ claims: { completed, repeats }, ledger: { states, oldest_unsettled_seconds: oldest } }) {
@@ -147,7 +147,7 @@ export function drawAccount({ ok, why, since, data }) {
   if (!data) return;
   const equations = [
     ["every event", [["committed", data.recorded], ["published", data.published]]],
-    ["wanted by the other service", [["wanted", data.wanted], ["claimed", data.claimed]]],
+    ["wanted by consumers", [["wanted", data.wanted], ["claimed", data.claimed]]],
     ["people to text", [["effects", data.owed], ["sent", data.sent], ["SMS", data.texts]]],
   ].map(([title, terms]) => ({ title, terms, sign: terms.every(([, value]) => value === terms[0][1]) ? "=" : data.unexplained ? "≠" : "…" }));
   const rest = [

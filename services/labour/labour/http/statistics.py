@@ -1,0 +1,49 @@
+"""REST routes for the statistics of a labour, and for operators to verify and rebuild all of them."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+from uuid import UUID
+
+from litestar import Controller, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromQuery, QueryParameter
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from labour.application import statistics
+from labour.application.statistics import DifferenceBatch
+from labour.domain.statistics import Statistics
+from labour.http.responses import Id, Read
+from messaging.database import driver_connection
+
+FIRST = UUID(int=0)
+Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
+
+
+@get(
+    "/api/v1/labours/{labour_id:uuid}/statistics",
+    summary="Get the statistics of contractions and phases. The mother and birth partners may.",
+    tags=["contractions"],
+)
+async def get_statistics(read: Read, labour_id: Id) -> Statistics:
+    return await read(statistics.get_statistics, labour_id, datetime.now(UTC))
+
+
+class StatisticsOperations(Controller):
+    path = "/operations/statistics"
+    tags = ("operations",)
+
+    @get("/differences", summary="List balances that are not the sum of their postings, one batch of labours per call.")
+    async def list_differences(
+        self, engine: NamedDependency[AsyncEngine], after: FromQuery[UUID] = FIRST, limit: Limit = 500
+    ) -> DifferenceBatch:
+        async with driver_connection(engine) as connection:
+            return await statistics.find_differences(connection, after=after, limit=limit)
+
+    @post(
+        "/rebuild", status_code=200, summary="Set balances to the sum of their postings, one batch of labours per call."
+    )
+    async def rebuild(
+        self, engine: NamedDependency[AsyncEngine], after: FromQuery[UUID] = FIRST, limit: Limit = 500
+    ) -> DifferenceBatch:
+        async with driver_connection(engine) as connection:
+            return await statistics.rebuild(connection, after=after, limit=limit)
