@@ -19,7 +19,7 @@ IMAGES      := services/labour/requirements.lock services/notification/requireme
 LOCKS       := requirements.lock requirements-dev.lock $(IMAGES)
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo down reset status logs doctor audit chaos museum quest bench test quick check fmt lock
+.PHONY: help install up demo down reset status logs doctor audit chaos soak museum quest bench test quick check fmt lock
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ audit: $(RUN) ## account for every event of the running system
 
 chaos: $(RUN) ## break everything under load for two minutes, then account for every message; ARGS="--seconds 600 --seed 7"
 	@$(BIN)/fern chaos $(ARGS)
+
+soak: $(RUN) ## a steady load with faults for ten minutes, and whether anything grows; ARGS="--minutes 60 --no-faults"
+	@$(BIN)/fern soak $(ARGS)
 
 museum: $(RUN) ## put common mistakes back in, and see each of them caught
 	@$(BIN)/fern museum $(ARGS)

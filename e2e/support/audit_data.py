@@ -18,6 +18,8 @@ from e2e.support.api import async_client
 from e2e.support.databases import connect
 from fern.audit.auditor import AuditReport, audit
 from fern.dead_letters import DeadLetter
+from pubsub_emulator.server import Running
+from pubsub_emulator.server import running as running_bus
 from sms_sandbox import Address, running
 from sms_sandbox.message import Message as Text
 
@@ -102,12 +104,13 @@ NOTIFICATION_ROWS = """
 
 @dataclass
 class AuditedSystem:
-    """The databases of both services and the provider."""
+    """The databases of both services, the provider, and a bus without any subscription."""
 
     urls: dict[str, str]
     labour: asyncpg.Connection
     notification: asyncpg.Connection
     sms: Address
+    bus: Running
 
     async def fill(self, first: int, last: int) -> None:
         await self.labour.execute(LABOUR_ROWS.format(first, last))
@@ -134,7 +137,13 @@ class AuditedSystem:
         await self.labour.execute("DELETE FROM processed_event WHERE event_id = ANY($1)", status_events)
 
     async def audit(self, dead_letters: AsyncIterator[DeadLetter] | None = None, overdue: float = 60) -> AuditReport:
-        return await audit(self.urls, sandbox=self.sms.url, dead_letters=dead_letters, overdue_seconds=overdue)
+        return await audit(
+            self.urls,
+            sandbox=self.sms.url,
+            bus=self.bus.http_url,
+            dead_letters=dead_letters,
+            overdue_seconds=overdue,
+        )
 
     async def send(self, phone: str, body: str) -> None:
         """Send a text without the Notification service."""
@@ -146,10 +155,10 @@ class AuditedSystem:
 
 @asynccontextmanager
 async def five_labours(urls: dict[str, str], directory: Path) -> AsyncIterator[AuditedSystem]:
-    """The labours have the numbers 0 to 4. The databases must be empty, and `directory` is that of the SMS sandbox."""
+    """The labours have the numbers 0 to 4. The databases must be empty; the SMS sandbox and the bus store below `directory`."""
     labour, notification = [await connect(url) for url in urls.values()]
-    async with running(directory) as sms:
-        system = AuditedSystem(urls, labour, notification, sms)
+    async with running(directory / "sms") as sms, running_bus(directory / "bus") as bus:
+        system = AuditedSystem(urls, labour, notification, sms, bus)
         for connection in (labour, notification):
             await connection.execute(SQL_FUNCTIONS)
         await system.fill(0, 4)

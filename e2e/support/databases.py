@@ -16,9 +16,9 @@ from fern.settings import SERVICES
 
 
 @contextmanager
-def migrated_server(directory: Path) -> Iterator[TemporaryServer]:
+def migrated_server(directory: Path, *, fsync: bool = False) -> Iterator[TemporaryServer]:
     """A server with the roles and migrated databases of both services. It is stopped afterwards."""
-    with temporary_server(directory) as server:
+    with temporary_server(directory, fsync=fsync) as server:
         asyncio.run(ensure_service_databases(server.dsn()))
         for service, url in service_urls(server).items():
             migrate(service, url)

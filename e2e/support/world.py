@@ -32,9 +32,6 @@ from fern.topology import Declared, apply
 
 BEGUN = "Ada is in labour. We will tell you when the baby is here."
 COMPLETE = "The baby is here! Ada has given birth."
-# Area code and 555-01xx: numbers that are reserved for fiction.
-FICTIONAL_PHONES = [f"+1{area}55501{line:02}" for area in (202, 212, 312, 415, 617, 702, 808) for line in range(100)]
-
 # Each is used once, so that no phone has the text of another labour. The area codes are all in use.
 _area_codes = [100 * first + last for first in range(2, 10) for last in range(1, 20) if last not in (10, 11)]
 _phones = iter([f"+1{area}55501{line:02}" for area in _area_codes for line in range(100)])
@@ -109,9 +106,9 @@ class World:
             if self.is_dead(name):
                 raise AssertionError(f"{name} died:\n{self.settings.log(name).read_text()[-3000:]}")
 
-    def spawn(self, name: str) -> None:
+    def spawn(self, name: str, overrides: Mapping[str, str] | None = None) -> None:
         spec = self._specs[name]
-        environment = self.environment()
+        environment = {**self.environment(), **(overrides or {})}
         if spec.heartbeat:
             spec.heartbeat.unlink(missing_ok=True)
             environment["HEARTBEAT_FILE"] = str(spec.heartbeat)
@@ -128,9 +125,8 @@ class World:
         if spec.heartbeat:
             return spec.heartbeat.exists()
         try:
-            return self.sms_sandbox.get(
-                str(spec.health_url), timeout=2
-            ).is_success  # the URL is absolute: any client will do
+            answer = self.sms_sandbox.get(str(spec.health_url), timeout=2)  # the URL is absolute: any client will do
+            return answer.is_success
         except httpx.TransportError:
             return False
 
@@ -144,6 +140,10 @@ class World:
     def started(self) -> list[str]:
         """Every process that was started, whether it still runs or not."""
         return list(self._started)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {name: process.pid for name, process in self._started.items()}
 
     def is_dead(self, name: str) -> bool:
         return self._started[name].poll() is not None

@@ -1,11 +1,13 @@
 """Running systems that several test modules share. Each test leaves them as it found them."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
+from e2e.support.audit_data import AuditedSystem, five_labours
 from e2e.support.background_load import BackgroundLoad
 from e2e.support.console_screen import CHROMIUM, chromium
 from e2e.support.databases import fresh_databases, through
@@ -63,3 +65,10 @@ def installation() -> Iterator[Installation]:
     """The whole system as `make up` starts it."""
     with running_installation() as installation:
         yield installation
+
+
+@pytest.fixture
+async def system(labour_url: str, notification_url: str, tmp_path: Path) -> AsyncIterator[AuditedSystem]:
+    """Both databases with consistent rows, a provider and a bus, and no process of ours."""
+    async with five_labours({"labour": labour_url, "notification": notification_url}, tmp_path) as system:
+        yield system

@@ -8,7 +8,6 @@ import tracemalloc
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,11 +21,10 @@ from e2e.support.audit_data import (
     TO_ALAN,
     TO_GRACE,
     AuditedSystem,
-    five_labours,
     id_of,
 )
 from e2e.support.databases import connect
-from fern.audit import auditor, reconciliation
+from fern.audit import arrival, auditor, reconciliation
 from fern.commands.audit import audit as audit_command
 from fern.dead_letters import DeadLetter
 from messaging.bus import Message
@@ -35,21 +33,15 @@ from messaging.retention import first_id
 N = 3  # the labour whose rows are changed
 
 
-@pytest.fixture
-async def system(labour_url: str, notification_url: str, tmp_path: Path) -> AsyncIterator[AuditedSystem]:
-    async with five_labours({"labour": labour_url, "notification": notification_url}, tmp_path / "sms") as system:
-        yield system
-
-
 # A change to the rows of one labour (the service, and the SQL), and every finding that must follow: kind, stage, event, and the
 # command unless it is `fern trace`. The numbers are those of audit_data.py: 4 to 6 are events of the Labour service, 7 and 8
 # messages, 9 to 12 events of the Notification service.
 CHANGES = """
-labour: UPDATE outbox SET published_at = NULL WHERE event_id = '{6}' → stuck published 6: fern logs labour-relay
+labour: UPDATE outbox SET published_at = NULL WHERE event_id = '{6}' → late published 6: fern logs labour-relay
 labour: UPDATE outbox SET published_at = NULL, parked_at = now() WHERE event_id = '{6}'
     → stuck published 6: fern outbox retry {6}
 labour: UPDATE outbox SET published_at = NULL WHERE event_id = '{4}'
-    → stuck published 4: fern logs labour-relay → out-of-order published 5 → out-of-order published 6
+    → late published 4: fern logs labour-relay → out-of-order published 5 → out-of-order published 6
 labour: UPDATE outbox SET published_at = published_at - interval '1 us' WHERE event_id = '{5}' → out-of-order published 5
 labour: UPDATE outbox SET aggregate_version = 4 WHERE event_id = '{6}' → out-of-order published 6
 notification: UPDATE outbox SET published_at = published_at + interval '1 s' WHERE event_id = '{9}' → out-of-order published 11
@@ -192,25 +184,13 @@ async def test_a_dead_letter_is_stuck_and_what_an_operator_discarded_is_only_cou
     ]
 
 
-async def test_an_event_that_is_being_processed_is_reported_only_when_it_is_overdue(system: AuditedSystem) -> None:
-    await system.undo_beginning(N)
-    await system.labour.execute("UPDATE outbox SET published_at = now() WHERE event_id = $1", id_of(BEGUN, N))
-
-    in_time = await system.audit(overdue=60)
-    too_late = await system.audit(overdue=0)
-
-    assert in_time.clean, in_time.findings
-    assert in_time.waiting == 1
-    assert [(finding.kind, finding.event_id) for finding in too_late.findings] == [("lost", str(id_of(BEGUN, N)))]
-
-
 async def test_an_event_that_is_committed_and_claimed_between_two_queries_is_no_unexplained_claim(
     system: AuditedSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = str(id_of(BEGUN, N))
     await system.labour.execute(f"CREATE TABLE kept_back AS SELECT * FROM outbox WHERE event_id = '{late}'")
     await system.labour.execute("DELETE FROM outbox WHERE event_id = $1", late)
-    judge = reconciliation._judge_publishing
+    judge = arrival.judge_publishing
 
     async def commit() -> None:
         labour = await connect(system.urls["labour"])
@@ -219,12 +199,12 @@ async def test_an_event_that_is_committed_and_claimed_between_two_queries_is_no_
 
     def judge_late(*arguments: Any) -> None:
         """Between the query of the outbox and that of the claims."""
-        monkeypatch.setattr(reconciliation, "_judge_publishing", judge)
+        monkeypatch.setattr(reconciliation, "judge_publishing", judge)
         with ThreadPoolExecutor(1) as elsewhere:
             elsewhere.submit(asyncio.run, commit()).result()
         judge(*arguments)
 
-    monkeypatch.setattr(reconciliation, "_judge_publishing", judge_late)
+    monkeypatch.setattr(reconciliation, "judge_publishing", judge_late)
     account = await system.audit()
 
     assert account.clean, account.findings
@@ -260,23 +240,30 @@ def run(system: AuditedSystem, monkeypatch: pytest.MonkeyPatch, *arguments: str)
     return CliRunner().invoke(audit_command, arguments)
 
 
-async def test_the_command_exits_with_0_if_all_adds_up_with_20_if_not_and_prints_no_personal_data(
+async def test_the_command_exits_with_0_if_all_adds_up_with_26_if_it_is_late_with_20_if_not_and_prints_no_personal_data(
     system: AuditedSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     well = await asyncio.to_thread(run, system, monkeypatch)
+    await system.labour.execute("UPDATE outbox SET published_at = NULL WHERE event_id = $1", id_of(BEGUN, 1))
+    late = await asyncio.to_thread(run, system, monkeypatch)
+    await system.labour.execute(
+        "UPDATE outbox SET published_at = recorded_at + interval '5 ms' WHERE event_id = $1", id_of(BEGUN, 1)
+    )
     await system.notification.execute("DELETE FROM notification WHERE id = $1", id_of(TO_GRACE, N))
     broken = await asyncio.to_thread(run, system, monkeypatch)
     for_programs = await asyncio.to_thread(run, system, monkeypatch, "--json")
 
     assert well.exit_code == 0, well.output
     assert "clean" in well.stdout
+    assert late.exit_code == 26, late.output
+    assert "nothing is lost, and 1 events or texts are late" in late.stderr
     assert broken.exit_code == for_programs.exit_code == 20
     assert f"fern trace {id_of(BEGUN, N)}" in broken.stdout
     assert "dead letters" in broken.stderr, "the bus does not answer"
     found = json.loads(for_programs.stdout)
     assert found["clean"] is False
     assert found["totals"] == {"lost": 1, "unexplained": 2}
-    for output in (well.output, broken.output, for_programs.output):
+    for output in (well.output, late.output, broken.output, for_programs.output):
         assert "Grace" not in output
         assert "+12" not in output
         assert "in labour" not in output

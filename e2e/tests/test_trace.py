@@ -9,7 +9,7 @@ import pytest
 from e2e.support.background_load import BackgroundLoad
 from e2e.support.waiting import until
 from e2e.support.world import COMPLETE, PlannedLabour, World
-from fern.audit.auditor import Finding, audit
+from fern.audit.auditor import audit
 from fern.errors import FernError
 from fern.trace import Journey, journey
 
@@ -127,6 +127,8 @@ def test_an_audit_of_a_system_under_load_has_no_false_finding(world: World, load
     until(lambda: _findings(world, overdue=0) <= before, what="everything is processed")
 
 
-def _findings(world: World, overdue: float) -> set[Finding]:
-    sandbox = world.settings.url("sms-sandbox")
-    return set(asyncio.run(audit(world.urls, sandbox=sandbox, overdue_seconds=overdue)).findings)
+def _findings(world: World, overdue: float) -> set[tuple[str, str]]:
+    """The stage and the event of each; how late an event is changes from one audit to the next."""
+    sandbox, bus = world.settings.url("sms-sandbox"), world.settings.url("pubsub-http")
+    report = asyncio.run(audit(world.urls, sandbox=sandbox, bus=bus, overdue_seconds=overdue))
+    return {(finding.stage, finding.event_id) for finding in report.findings}

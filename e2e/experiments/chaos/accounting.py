@@ -8,7 +8,7 @@ import itertools
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,11 +36,11 @@ class ChaosAccount:
     totals: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
-    def add_deaths(self, processes: Sequence[str]) -> None:
-        """Report processes that ended by themselves: no fault of another process may end one of ours."""
-        self.totals["unexplained"] += len(processes)
-        for name in processes:
-            self.findings.append(Finding("unexplained", "", "", f"{name} ended by itself.", ""))
+    def add(self, sentences: Iterable[str]) -> None:
+        """Report what no record shows, such as a process that ended by itself."""
+        for what in sentences:
+            self.totals["unexplained"] += 1
+            self.findings.append(Finding("unexplained", "", "", what, ""))
 
 
 async def take_account(world: World, log: ClientLog, tap: BusTap, poison: set[str]) -> ChaosAccount:
@@ -52,7 +52,11 @@ async def take_account(world: World, log: ClientLog, tap: BusTap, poison: set[st
     phones = Counter(_text(message) for message in messages)
     dead = await _dead_letters(world, poison)
     databases = await audit(
-        world.urls, sandbox=world.settings.url("sms-sandbox"), dead_letters=_each(dead), overdue_seconds=0
+        world.urls,
+        sandbox=world.settings.url("sms-sandbox"),
+        bus=world.settings.url("pubsub-http"),
+        dead_letters=_each(dead),
+        overdue_seconds=0,
     )
     texts = _Texts(log, ledger, phones)
     seen = [
@@ -68,7 +72,7 @@ async def take_account(world: World, log: ClientLog, tap: BusTap, poison: set[st
     known = {(finding.kind, finding.event_id) for finding in databases.findings}  # counted once
     findings = [finding for finding in seen if (finding.kind, finding.event_id) not in known]
     totals = Counter[str](finding.kind for finding in findings) + Counter(databases.totals)
-    totals["lost"] += totals["stuck"]  # an event that waits for a person did not arrive
+    totals["lost"] += totals["stuck"] + totals["late"]  # an event that still waits when all is quiet did not arrive
     distinct = len({message.event_id for message in published})
     counts = {
         "committed": len(outbox),

@@ -28,6 +28,7 @@ COMMANDS = {
     "sms": "The SMS sandbox that shows the phones; and messages in doubt: list, resolve.",
     "console": "The web page that drives a labour, shows every stage live, and injects faults.",
     "chaos": "Break everything under load, from a seed, and account for every message.",
+    "soak": "Run a steady load, with faults, and say whether anything grows.",
     "museum": "Put common mistakes back in, one by one, and show that each is detected.",
     "quest": "Run other designs and ours, side by side, against the same faults.",
     "bench": "Measure every stage beside other designs and the limits of this machine.",

@@ -13,10 +13,11 @@ FernError                    1  any other failure, such as a demo with a missing
 ├── NotRunning              19  the command needs a running system
 ├── NotClean                20  an audit found lost, duplicated, misordered, unexplained or stuck events or texts
 ├── ContractBroken          25  an event no longer matches its published schema
+├── Late                    26  an audit found events or texts that are late, and nothing worse
 └── BalanceWrong            27  a balance of the statistics is not the sum of its postings
 
 `fern museum` ends with 21 if a mistake was not detected. `fern bench` ends with 23 if the machine was too busy to compare,
-and with 24 if a design did not do the work that it was measured for.
+and with 24 if a design did not do the work that it was measured for. `fern soak` ends with 28 if something grows.
 """
 
 import os
@@ -103,6 +104,10 @@ class NotClean(FernError):
 
 class ContractBroken(FernError):
     exit_code = 25
+
+
+class Late(FernError):
+    exit_code = 26
 
 
 class BalanceWrong(FernError):

@@ -1,4 +1,4 @@
-"""What `fern bench`, `fern chaos`, `fern museum` and `fern quest` share: each runs a program of e2e.experiments."""
+"""What `fern bench`, `fern chaos`, `fern museum`, `fern quest` and `fern soak` share: each runs a program of e2e.experiments."""
 
 import subprocess
 import sys

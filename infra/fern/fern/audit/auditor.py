@@ -4,6 +4,7 @@
 ledger against the status that the Labour service has of it, and against the texts that the provider has.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -12,9 +13,9 @@ from uuid import UUID
 
 import asyncpg
 
+from fern.audit.arrival import judge_unsettled
 from fern.audit.reconciliation import (
     CHUNK,
-    AuditRun,
     check_order,
     chunks,
     columns,
@@ -24,6 +25,7 @@ from fern.audit.reconciliation import (
     reconcile_events,
 )
 from fern.audit.report import AuditReport, Finding, Kind, ShowProgress
+from fern.audit.run import AuditRun, read_backlog
 from fern.audit.statistics import compare_balances, judge_statistics
 from fern.client import AsyncClient
 from fern.dead_letters import DeadLetter
@@ -61,9 +63,9 @@ _STATUS_EVENTS = """
     WHERE event_id > $1 AND ordering_key = ANY($2::text[]) AND topic LIKE 'notification.%'
 """
 
-_UNSETTLED = (
-    "SELECT id, event_id, state, created_at FROM notification WHERE state IN ('PENDING', 'SENDING', 'IN_DOUBT')"
-)
+_UNSETTLED = """
+    SELECT id, event_id, state, created_at, in_doubt_at FROM notification WHERE state IN ('PENDING', 'SENDING', 'IN_DOUBT')
+"""
 
 _SUPERSEDED = """
     SELECT id, event_id, EXISTS (
@@ -97,6 +99,7 @@ async def audit(
     databases: Mapping[str, str],
     *,
     sandbox: str | None,
+    bus: str | None = None,
     dead_letters: AsyncIterable[DeadLetter] | None = None,
     overdue_seconds: float = OVERDUE,
     progress: ShowProgress = lambda what, done, of: None,
@@ -105,22 +108,30 @@ async def audit(
 
     databases         the URL of `labour` and of `notification`
     sandbox           the URL of the SMS sandbox; None if there is none to compare with
+    bus               the URL of the emulator's HTTP port; None if there is none to ask what is on the bus
     overdue_seconds   how long anything may take to its next stage; with 0 nothing may be on its way
     """
+    declared = Declared.load()
     report = AuditReport(texts_compared=sandbox is not None)
-    dead = {(dead.consumer, dead.event_id): dead.reason async for dead in dead_letters} if dead_letters else {}
     try:
         async with AsyncExitStack() as stack:
             connections = {name: await _connect(url, stack) for name, url in databases.items()}
             now = await connections["labour"].fetchval("SELECT clock_timestamp()")
+            # In this order, an event that goes on meanwhile is found: on the bus, then among the dead letters, then claimed.
+            backlog = await read_backlog(bus)
+            dead = [letter async for letter in dead_letters] if dead_letters else []
             # A process whose clock is ahead records events with ids of the future.
             recorded = [await connection.fetchval(_HIGHEST_ID) for connection in connections.values()]
             run = AuditRun(
                 connections,
                 report,
-                consumers=Declared.load().consumers(),
-                dead=dead,
-                overdue_before=now - timedelta(seconds=overdue_seconds),
+                consumers=declared.consumers(),
+                backlog=backlog,
+                retention=timedelta(days=declared.options["retention_days"]),
+                dead={(letter.consumer, letter.event_id): letter.reason for letter in dead},
+                dead_seen=Counter(letter.topic for letter in dead),
+                now=now,
+                overdue=timedelta(seconds=overdue_seconds),
                 end=max(first_id(now + timedelta(milliseconds=1)), *filter(None, recorded)),
                 progress=progress,
             )
@@ -131,7 +142,7 @@ async def audit(
             await _compare_told(run)
             for service in connections:
                 await check_order(run, service)
-            await _count_unsettled(run)
+            await _judge_unsettled(run)
             await _count_superseded(run)
             await _check_order_of_texts(run)
             await _compare_texts(run, sandbox)
@@ -175,17 +186,11 @@ async def _compare_told(run: AuditRun) -> None:
                 run.report.add("unexplained", row["about"], "effects", what)
 
 
-async def _count_unsettled(run: AuditRun) -> None:
-    stage, ledger = run.report.stages["texts"], run.databases["notification"]
+async def _judge_unsettled(run: AuditRun) -> None:
+    ledger = run.databases["notification"]
     async with ledger.transaction(readonly=True):
         async for row in ledger.cursor(_UNSETTLED, prefetch=CHUNK):
-            stage.due += 1
-            if row["created_at"] > run.overdue_before:
-                stage.waiting += 1
-                continue
-            stage.held += 1
-            what = f"Message {row['id']} about this event is {row['state']}, and should be settled by now."
-            run.report.add("stuck", row["event_id"], "texts", what, f"fern sms ls --state {row['state']}")
+            judge_unsettled(run, row)
 
 
 async def _count_superseded(run: AuditRun) -> None:

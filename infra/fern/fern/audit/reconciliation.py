@@ -5,19 +5,19 @@ compare: ids travel from one to the other, and only differences come back.
 
 A running system causes no false finding. Of each chunk the outbox is read first and its consumer second, in one snapshot, so a
 missing claim was still missing after its event had been published; a claim without an event is looked up once more in the outbox;
-and what is on its way counts as waiting until it is overdue. Not compared: effects whose cause retention may have deleted, and
-events created after the audit began.
+and what is on its way counts as waiting until it is overdue, and as late while something can still bring it: `arrival`. Not
+compared: effects whose cause retention may have deleted, and events created after the audit began.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 
-from fern.audit.report import AuditReport, ShowProgress
+from fern.audit.arrival import judge_publishing, judge_unclaimed
+from fern.audit.run import AuditRun, Event
 from fern.settings import CONSUMERS
 from messaging.retention import first_id
 
@@ -35,6 +35,10 @@ _OLDEST_KEPT = "SELECT coalesce(min(published_at) FILTER (WHERE replayed_at IS N
 
 _EVENTS = """
     SELECT event_id, topic, ordering_key, coalesce(replayed_at, recorded_at) AS since, published_at, parked_at, discarded_at,
+        attempts, next_attempt_at, last_error,
+        published_at IS NULL AND EXISTS (SELECT 1 FROM outbox parked WHERE parked.ordering_key = event.ordering_key
+            AND parked.position < event.position AND parked.parked_at IS NOT NULL AND parked.published_at IS NULL
+            AND parked.discarded_at IS NULL) AS is_behind_a_parked,
         body ->> 'labour_id' AS labour_id, body ->> 'person_id' AS person_id, body ->> 'notification_id' AS notification_id,
         CASE WHEN jsonb_typeof(body -> 'roster_version') = 'number' THEN (body -> 'roster_version')::int END AS roster_version
     FROM (SELECT *, CASE WHEN payload IS JSON THEN payload::jsonb END AS body FROM outbox) AS event
@@ -108,21 +112,6 @@ _DISORDER = """
     WHERE aggregate_version <= highest OR published_at < latest OR (published_at IS NOT NULL AND is_held)
 """
 
-Event = asyncpg.Record  # a row of _EVENTS
-
-
-@dataclass(frozen=True)
-class AuditRun:
-    """What one audit compares, and the report that it fills."""
-
-    databases: Mapping[str, asyncpg.Connection]
-    report: AuditReport
-    consumers: Mapping[str, Collection[str]]  # those of each topic
-    dead: Mapping[tuple[str, str], str]  # the reason of each dead letter, by consumer and event
-    overdue_before: datetime  # what happened later may still be on its way
-    end: UUID  # events with a later id are not compared
-    progress: ShowProgress
-
 
 # Returns those of the completed events whose effect is wrong. The ids: a range of `chunks`, and what `_oldest_kept` returns.
 JudgeEffects = Callable[[AuditRun, list[Event], UUID, UUID, UUID], Awaitable[set[UUID]]]
@@ -149,7 +138,7 @@ async def reconcile_events(run: AuditRun, source: str, takers: Mapping[str, Judg
     async for low, high in chunks(lists, run.end):
         events = {row["event_id"]: row for row in await upstream.fetch(_EVENTS, low, high)}
         for event in events.values():
-            _judge_publishing(run, source, event)
+            judge_publishing(run, source, event)
         run.report.untaken += sum(not run.consumers.get(event["topic"]) for event in events.values())
         for taker, judge_effects in takers.items():
             downstream = run.databases[CONSUMERS[taker]]
@@ -174,27 +163,6 @@ async def _oldest_kept(database: asyncpg.Connection) -> UUID:
     return first_id(oldest or datetime.max.replace(tzinfo=UTC))
 
 
-def _judge_publishing(run: AuditRun, source: str, event: Event) -> None:
-    report, stage, event_id, topic = run.report, run.report.stages["published"], event["event_id"], event["topic"]
-    stage.due += 1
-    if event["published_at"]:
-        stage.done += 1
-        return
-    if not event["discarded_at"] and not event["parked_at"] and event["since"] > run.overdue_before:
-        stage.waiting += 1
-        return
-    stage.held += 1
-    if event["discarded_at"]:
-        report.discarded += 1
-    elif event["parked_at"]:
-        report.parked += 1
-        what = f"The bus refused this {topic} until it was parked; later events of its labour wait behind it."
-        report.add("stuck", event_id, "published", what, f"fern outbox retry {event_id}")
-    else:
-        what = f"This {topic} is committed, and no relay has published it in time."
-        report.add("stuck", event_id, "published", what, f"fern logs {source}-relay")
-
-
 async def _judge_claims(run: AuditRun, taker: str, events: Mapping[UUID, Event]) -> list[Event]:
     """Returns the events with a completed claim. A claim proves that its event was published, even if it is not marked so."""
     stage = run.report.stages["claimed"]
@@ -212,23 +180,8 @@ async def _judge_claims(run: AuditRun, taker: str, events: Mapping[UUID, Event])
     for event_id in claims["unclaimed"]:
         if events[event_id]["published_at"]:
             stage.due += 1
-            _judge_unclaimed(run, taker, events[event_id])
+            judge_unclaimed(run, taker, events[event_id])
     return [events[event_id] for event_id in wanted if event_id not in incomplete]
-
-
-def _judge_unclaimed(run: AuditRun, taker: str, event: Event) -> None:
-    report, stage, event_id, topic = run.report, run.report.stages["claimed"], event["event_id"], event["topic"]
-    if reason := run.dead.get((taker, str(event_id))):
-        stage.held += 1
-        report.dead += 1
-        what = f"The {taker} service could not handle this {topic} ({reason}); it is among the dead letters."
-        report.add("stuck", event_id, "claimed", what, f"fern dlq redrive --event {event_id}")
-    elif event["published_at"] > run.overdue_before:
-        stage.waiting += 1
-    else:
-        what = f"This {topic} was published, and the {taker} service has neither claimed nor dead-lettered it."
-        again = f"fern replay --labour {event['ordering_key']} --type {topic}"
-        report.add("lost", event_id, "claimed", what, again)
 
 
 async def _judge_claims_from_nowhere(run: AuditRun, source: str, taker: str, event_ids: list[UUID]) -> None:

@@ -7,12 +7,13 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-# lost          it should have reached the next stage, and nothing shows that it ever will
+# late          it should have reached the next stage by now, and something will still bring it there
+# lost          it should have reached the next stage, and nothing can bring it there any more
 # duplicated    a person got it more than once
 # out-of-order  it was recorded or published before an earlier event of its labour, or sent after a newer text to the same person
 # unexplained   a claim, an effect or a text without an event that causes it, or different from what its event causes
-# stuck         not lost, but it does not go on by itself: overdue, parked, dead-lettered
-Kind = Literal["lost", "duplicated", "out-of-order", "unexplained", "stuck"]
+# stuck         not lost, but it does not go on by itself: parked, dead-lettered, or in doubt for too long
+Kind = Literal["late", "lost", "duplicated", "out-of-order", "unexplained", "stuck"]
 
 ShowProgress = Callable[[str, int, int | None], None]  # what is being read, how many so far, of how many if known
 
@@ -70,12 +71,17 @@ class AuditReport:
 
     @property
     def waiting(self) -> int:
-        """On their way, and not overdue."""
+        """On their way, late or not."""
         return sum(stage.waiting for stage in self.stages.values())
 
     @property
     def clean(self) -> bool:
         return not any(self.totals.values())
+
+    @property
+    def only_late(self) -> bool:
+        """No promise is broken, and no person has to decide anything."""
+        return not self.clean and not any(count for kind, count in self.totals.items() if kind != "late")
 
     def add(self, kind: Kind, event_id: object, stage: str, what: str, command: str = "") -> None:
         """Without a `command` that repairs it, the finding has the one that shows every hop of the event."""
@@ -98,7 +104,7 @@ def show(report: AuditReport, console: Console) -> None:
         table.add_row(name, sign, f"{stage.done:,}", f"[dim]{', '.join(_remarks(report, name, stage))}[/]")
     console.print(table)
     for kind, total in report.totals.items():
-        console.print(f"\n[bold red]{kind}: {total:,}[/]")
+        console.print(f"\n[bold {'yellow' if kind == 'late' else 'red'}]{kind}: {total:,}[/]")
         for finding in [finding for finding in report.findings if finding.kind == kind][:PRINTED]:
             console.print(f"  {finding.event_id}  {finding.what}\n    [bold]{finding.command}[/]")
         if total > PRINTED:

@@ -2,7 +2,8 @@
 
 from uuid import UUID
 
-from fern.audit.reconciliation import AuditRun, Event, chunks, columns, without_effect
+from fern.audit.reconciliation import chunks, columns, without_effect
+from fern.audit.run import AuditRun, Event
 
 _NOT_POSTED = """
     SELECT event_id FROM unnest($1::uuid[]) AS counted (event_id)

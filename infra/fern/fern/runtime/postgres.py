@@ -145,6 +145,10 @@ class TemporaryServer(Address):
     def log(self) -> str:
         return self._log.read_text()
 
+    @property
+    def is_dead(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
     def stop(self) -> None:
         """Disconnect all clients, write all data, and end."""
         if self._process:
