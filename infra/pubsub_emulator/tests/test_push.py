@@ -18,7 +18,7 @@ from grpc import StatusCode
 from pubsub_emulator.http_port import read_body, serving
 from pubsub_emulator.server import Running, running
 
-from .parts import Bus, connected, refusal, texts, until
+from .parts import Bus, StreamingPull, connected, refusal, texts, until
 
 
 class Endpoint:
@@ -138,6 +138,24 @@ async def test_a_pushed_subscription_is_not_pulled_until_it_is_changed_back(ours
 
     assert pulled is StatusCode.FAILED_PRECONDITION
     assert texts(await ours.pull(subscription)) == ["unreachable"]
+
+
+async def test_a_stream_ends_when_its_subscription_becomes_pushed_and_its_messages_are_pushed(ours: Bus) -> None:
+    topic, subscription = await ours.pair()
+    stream = await StreamingPull(ours).open(subscription)
+    await ours.publish(topic, "streamed")
+    (streamed,) = await stream.receive(1)
+
+    async with receiving() as endpoint:
+        config = PushConfig(push_endpoint=endpoint.url)
+        await ours.subscriber.modify_push_config(subscription=subscription, push_config=config)
+        ended = await refusal(stream.end())
+        await ours.nack(subscription, streamed)
+        await ours.publish(topic, "pushed")
+        await until(lambda: len(endpoint.texts) >= 2)
+
+    assert ended is StatusCode.FAILED_PRECONDITION
+    assert sorted(endpoint.texts) == ["pushed", "streamed"]
 
 
 async def test_push_and_exactly_once_do_not_go_together(ours: Bus) -> None:
