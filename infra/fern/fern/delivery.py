@@ -81,7 +81,7 @@ def _declared(name: str, options: Mapping[str, Any]) -> Delivery:
 def _known(name: str, value: object, allowed: Sequence[str]) -> Delivery:
     if value not in allowed:
         raise TopologyInvalid(f"topology.toml: the delivery of {name} is {value!r}; it must be {' or '.join(allowed)}.")
-    return Delivery(value)
+    return Delivery(str(value))
 
 
 def _check_names(kind: str, given: Mapping[str, Any], known: Set[str]) -> None:
