@@ -9,11 +9,15 @@ import contextlib
 from collections import deque
 from collections.abc import Sequence
 
+from structlog import get_logger
+
 from messaging.backoff import wait
 from messaging.bus import Message, MessageSource, by_subscription
 from messaging.consumer import Handle, Verdict
 from messaging.errors import BusUnavailable, SubscriptionPushed
 from messaging.progress import Outage, step
+
+log = get_logger()
 
 PUSHED_SECONDS = 1.0  # between two looks at whether a pushed subscription can be pulled again
 STREAM_SECONDS = 5.0  # longer than a connection to the bus may take

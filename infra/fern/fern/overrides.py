@@ -25,7 +25,8 @@ class Overrides:
         with suppress(OSError, ValueError, TypeError):
             stored = cls(**json.loads(settings.overrides.read_text()))
         if given := os.environ.get("FERN_DELIVERY"):
-            return cls(dict(entry.split("=", 1) for entry in given.split(",")), stored.replicas)
+            entries = (entry.partition("=") for entry in given.split(","))
+            return cls({consumer: delivery for consumer, _, delivery in entries}, stored.replicas)
         return stored
 
     def save(self, settings: Settings) -> None:

@@ -79,7 +79,7 @@ def logs(settings: Settings, process: str | None, lines: int, *, follow: bool) -
 def kill(settings: Settings, process: str) -> None:
     """An engine does not restart a container that was killed through itself, so `up` does; it also restores the bus's topics."""
     service, number = split_replica(process)
-    killed = _docker("kill", f"{PROJECT}-{service}-{number}")
+    killed = _docker("kill", f"{PROJECT}-{service}-{number}", timeout=60.0)
     if killed.returncode != 0:
         raise JobFailed(f"docker could not kill {process}.", details=killed.stderr.strip(), command="fern status")
     if _compose(settings, "up", "--detach", "--no-build", *_scales(settings)).returncode != 0:
@@ -111,8 +111,8 @@ def last_check(container: str) -> str:
     return (checks[-1]["Output"].strip().splitlines() or [""])[-1] if checks else ""
 
 
-def _docker(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=ENGINE_TIMEOUT, check=False)
+def _docker(*arguments: str, timeout: float = ENGINE_TIMEOUT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def _scales(settings: Settings) -> list[str]:
