@@ -36,6 +36,7 @@ SHARED_SYSTEMS = {
     "the `world` fixture": (
         "test_crashes",
         "test_journeys",
+        "test_ways_in",
         "test_operations",
         "test_stopping",
         "test_trace",

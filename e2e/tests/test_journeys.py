@@ -122,21 +122,6 @@ def test_no_log_line_has_a_phone_number_or_a_text(world: World) -> None:
         assert "The baby is here" not in lines, log.name
 
 
-def test_a_scheduled_job_handles_the_messages_on_the_bus_and_ends(world: World) -> None:
-    world.stop("notification-consumer")
-    labour = world.plan("Grace")
-    world.complete(labour)
-    _until_all_is_published(world)
-
-    done = world.run("notification", "consumer", "--drain")
-    if not _claimed(world, labour):  # the completion came before the roster, and the bus has to deliver it again
-        done = world.run("notification", "consumer", "--drain")
-
-    assert done.returncode == 0, done.stderr
-    world.until_everyone_is_told(labour, COMPLETE)
-    world.start("notification-consumer")
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [(["nonsense"], 64, "usage"), (["api"], 78, "LABOUR_DATABASE_URL is not set: export LABOUR_DATABASE_URL=…")],
@@ -196,10 +181,6 @@ def _states(world: World, labour: PlannedLabour) -> dict[str, str]:
 def _told(world: World, labour: PlannedLabour) -> list[tuple[str, str, str]]:
     items = world.request(labour, "GET", "/told")["items"]
     return [(item["name"], item["event_type"], item["status"]) for item in items]
-
-
-def _claimed(world: World, labour: PlannedLabour) -> bool:
-    return world.count("notification", "notification WHERE labour_id = $1", labour.id) > 0
 
 
 def _until_all_is_published(world: World) -> None:

@@ -184,7 +184,7 @@ def test_the_index_leads_to_every_chapter() -> None:
     rows = re.findall(r"^\| (\d+) \| \[.*\]\((\d\d-.*\.md)\)", (FOLDER / "README.md").read_text(), flags=re.MULTILINE)
 
     assert rows == [(str(number), path.name) for number, path in enumerate(CHAPTERS, 1)]
-    assert len(CHAPTERS) == 15
+    assert len(CHAPTERS) == 16
 
 
 def test_after_all_chapters_every_event_and_every_text_is_accounted_for(installation: Installation) -> None:

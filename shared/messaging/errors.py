@@ -3,7 +3,8 @@
 MessagingError
 ├── BusError
 │   ├── BusUnavailable        no answer, or too late: a transient error, retry
-│   │   └── TopicUnusable     the bus has no such topic or denies access to it: retry, the message is not at fault
+│   │   ├── TopicUnusable     the bus has no such topic or denies access to it: retry, the message is not at fault
+│   │   └── SubscriptionPushed   the bus pushes the messages of this subscription: nothing to pull until that is changed
 │   └── PublishRejected       the bus refused this message: an unchanged retry will fail too
 ├── LockHeld                  another transaction holds the advisory lock that a unit of work begins with
 ├── Stale                     another transaction has changed the aggregate since it was loaded
@@ -31,6 +32,10 @@ class BusUnavailable(BusError):
 
 
 class TopicUnusable(BusUnavailable):
+    pass
+
+
+class SubscriptionPushed(BusUnavailable):
     pass
 
 

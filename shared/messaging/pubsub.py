@@ -30,7 +30,7 @@ from google.pubsub_v1.types import pubsub as types
 
 from messaging.backoff import wait
 from messaging.bus import Message, Outgoing
-from messaging.errors import BusError, BusUnavailable, PublishRejected, TopicUnusable
+from messaging.errors import BusError, BusUnavailable, PublishRejected, SubscriptionPushed, TopicUnusable
 
 _PublishRequest = types.PublishRequest.pb()
 _PublishResponse = types.PublishResponse.pb()
@@ -143,21 +143,21 @@ class PubSub:
             raise _publish_error(error) from None
 
     async def pull(self, subscription: str, limit: int, *, wait: float) -> list[Message]:
-        """Return what is waiting, or what arrives within `wait` seconds."""
+        """Return what is waiting, or what arrives within `wait` seconds. Raises `SubscriptionPushed` if it is not for pulling."""
         request = _PullRequest(subscription=self.subscription_path(subscription), max_messages=limit)
         try:
             answer = await self._unary(self._subscriber.pull, request, wait)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 return []
-            raise BusUnavailable(_describe(error)) from None
+            raise _not_pulled(error) from None
         return _messages(subscription, answer)
 
     async def stream(
         self, subscription: str, *, outstanding: int, ack_deadline: int, stop: asyncio.Event
     ) -> AsyncIterator[list[Message]]:
         """Yield batches as the bus sends them. On `stop` the stream is half-closed, so that the bus stops sending and ends it.
-        Raises `BusUnavailable` if the stream breaks.
+        Raises `BusUnavailable` if the stream breaks, `SubscriptionPushed` if the subscription is not for pulling.
         """
         try:
             async with asyncio.timeout(RECONNECT_SECONDS):
@@ -176,7 +176,7 @@ class PubSub:
             if (code := await call.code()) is not grpc.StatusCode.OK:
                 raise BusUnavailable(f"{code.name}: {await call.details()}")
         except grpc.aio.AioRpcError as error:
-            raise BusUnavailable(_describe(error)) from None
+            raise _not_pulled(error) from None
         except asyncio.CancelledError:
             if not pulse.lost:
                 raise
@@ -269,6 +269,11 @@ def _messages(subscription: str, answer: Any) -> list[Message]:
 
 def _chunks(ack_ids: Sequence[str]) -> Iterable[Sequence[str]]:
     return (ack_ids[start : start + ACK_IDS_PER_CALL] for start in range(0, len(ack_ids), ACK_IDS_PER_CALL))
+
+
+def _not_pulled(error: grpc.aio.AioRpcError) -> BusUnavailable:
+    pushed = error.code() is grpc.StatusCode.FAILED_PRECONDITION
+    return (SubscriptionPushed if pushed else BusUnavailable)(_describe(error))
 
 
 def _describe(error: grpc.aio.AioRpcError) -> str:

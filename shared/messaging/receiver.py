@@ -1,7 +1,7 @@
 """Receives messages from the bus: by streaming pull until it is stopped, or by draining until every subscription is empty.
 
 Both extend the lease of a message while it is handled, and acknowledge in bulk. Push is a third way: an HTTP endpoint of a
-service that calls `Consumer.handle` itself.
+service that calls `Consumer.handle` itself. A subscription that is pushed is left alone, until it is changed back to pull.
 """
 
 import asyncio
@@ -9,12 +9,17 @@ import contextlib
 from collections import deque
 from collections.abc import Sequence
 
+from structlog import get_logger
+
 from messaging.backoff import wait
 from messaging.bus import Message, MessageSource, by_subscription
 from messaging.consumer import Handle, Verdict
-from messaging.errors import BusUnavailable
+from messaging.errors import BusUnavailable, SubscriptionPushed
 from messaging.progress import Outage, step
 
+log = get_logger()
+
+PUSHED_SECONDS = 1.0  # between two looks at whether a pushed subscription can be pulled again
 STREAM_SECONDS = 5.0  # longer than a connection to the bus may take
 
 
@@ -99,29 +104,41 @@ class Receiver:
             await self._nack_the_rest()
 
     async def drain(self) -> int:
-        """Pull until every subscription is empty, for scheduled jobs. Return the number of messages handled."""
+        """Pull until every subscription is empty or pushed, for scheduled jobs. Return the number of messages handled."""
         leases = asyncio.create_task(self._extend_leases(), name="leases")
-        handled = 0
         try:
-            pending = list(self._subscriptions)
-            while pending:
-                pulls = (self._bus.pull(name, self._batch_size, wait=self._drain_wait) for name in pending)
-                answers = await asyncio.gather(*pulls)
-                pending = [name for name, messages in zip(pending, answers, strict=True) if messages]
-                if batch := [message for messages in answers for message in messages]:
-                    self._lease(batch)
-                    await self._handle_and_acknowledge(batch)
-                    handled += len(batch)
+            return sum(await asyncio.gather(*map(self._drain, self._subscriptions)))
         finally:
             leases.cancel()
             await asyncio.gather(leases, return_exceptions=True)
+
+    async def _drain(self, subscription: str) -> int:
+        handled = 0
+        while batch := await self._pull(subscription):
+            self._lease(batch)
+            await self._handle_and_acknowledge(batch)
+            handled += len(batch)
         return handled
+
+    async def _pull(self, subscription: str) -> list[Message]:
+        try:
+            return await self._bus.pull(subscription, self._batch_size, wait=self._drain_wait)
+        except SubscriptionPushed:
+            log.info("subscription is pushed, nothing to pull", subscription=subscription)
+            return []
 
     async def _read(self, subscription: str, stop: asyncio.Event) -> None:
         outage = Outage(f"subscription {subscription}", cap=1.0)  # a try costs the bus little, and messages wait
+        told = False
         while not stop.is_set():
             try:
                 await self._read_stream(subscription, stop, outage)
+            except SubscriptionPushed:  # no outage: it was declared so
+                outage.over()
+                if not told:
+                    log.info("subscription is pushed, nothing to pull", subscription=subscription)
+                told = True
+                await wait(stop, PUSHED_SECONDS)
             except BusUnavailable as error:
                 await wait(stop, outage.failed(str(error)[:300]))
 

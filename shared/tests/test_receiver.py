@@ -6,6 +6,9 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from google.pubsub_v1 import SubscriberAsyncClient
+from google.pubsub_v1.types import PushConfig
+from structlog.testing import capture_logs
 
 from e2e.support.bus import apply_topology, pull_all
 from e2e.support.ports import free_port_base
@@ -157,6 +160,33 @@ async def test_an_exactly_once_subscription_is_consumed_the_same_way(bus_host: s
 
     assert await Receiver(bus, SUBSCRIPTIONS, handle, drain_wait=3.0).drain() == 2
     assert sorted(handled) == ["one", "two"]
+    assert await pull_all(bus, SUBSCRIPTIONS[0]) == []
+    await bus.close()
+
+
+async def test_a_pushed_subscription_is_left_alone_until_it_is_pulled_again(bus_host: str, project: str) -> None:
+    await apply_topology(project, TOPICS)
+    bus, subscriber = PubSub(project), SubscriberAsyncClient()
+    name = bus.subscription_path(SUBSCRIPTIONS[0])
+    seen = asyncio.Event()
+
+    async def handle(batch: Sequence[Message]) -> list[Verdict]:
+        seen.set()
+        return [Verdict.ACK] * len(batch)
+
+    with capture_logs() as logs:
+        async with running(Receiver(bus, SUBSCRIPTIONS, handle)):
+            nowhere = PushConfig(push_endpoint="http://127.0.0.1:9/closed")
+            await subscriber.modify_push_config(subscription=name, push_config=nowhere)
+            await publish(bus, "one")
+            assert await Receiver(bus, SUBSCRIPTIONS[:1], handle).drain() == 0
+            assert not seen.is_set()
+
+            await subscriber.modify_push_config(subscription=name, push_config=PushConfig())
+            async with asyncio.timeout(60):
+                await seen.wait()
+
+    assert {line["event"] for line in logs if line["log_level"] == "warning"} == set()
     assert await pull_all(bus, SUBSCRIPTIONS[0]) == []
     await bus.close()
 

@@ -14,7 +14,9 @@ FernError                    1  any other failure, such as a demo with a missing
 ├── NotClean                20  an audit found lost, duplicated, misordered, unexplained or stuck events or texts
 ├── ContractBroken          25  an event no longer matches its published schema
 ├── Late                    26  an audit found events or texts that are late, and nothing worse
-└── BalanceWrong            27  a balance of the statistics is not the sum of its postings
+├── BalanceWrong            27  a balance of the statistics is not the sum of its postings
+├── TopologyInvalid         29  topology.toml, or an override of it, cannot be applied
+└── CannotScale             30  this process, or this number of it, cannot run on this machine
 
 `fern museum` ends with 21 if a mistake was not detected. `fern bench` ends with 23 if the machine was too busy to compare,
 and with 24 if a design did not do the work that it was measured for. `fern soak` ends with 28 if something grows.
@@ -112,3 +114,11 @@ class Late(FernError):
 
 class BalanceWrong(FernError):
     exit_code = 27
+
+
+class TopologyInvalid(FernError):
+    exit_code = 29
+
+
+class CannotScale(FernError):
+    exit_code = 30

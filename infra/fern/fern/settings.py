@@ -83,8 +83,8 @@ class Settings:
 
     def use_local_bus(self, project: str) -> None:
         """Point Google's client at the emulator, unless this is another project or the environment has another address."""
-        if project == PROJECT_ID:
-            os.environ.setdefault("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{self.port('pubsub')}")
+        if project == PROJECT_ID and "PUBSUB_EMULATOR_HOST" not in os.environ:
+            os.environ.update({"PUBSUB_EMULATOR_HOST": self.environment()["PUBSUB_EMULATOR_HOST"], **self.push()})
 
     def port(self, name: str) -> int:
         return self.port_base + PORTS[name]
@@ -99,6 +99,10 @@ class Settings:
     @property
     def postgres_data(self) -> Path:
         return self.home / "postgres"
+
+    @property
+    def overrides(self) -> Path:
+        return self.home / "overrides.json"
 
     @property
     def logs(self) -> Path:
@@ -140,6 +144,16 @@ class Settings:
             "SMS_INBOUND_URL": self.url("notification-api") + "/webhooks/twilio/inbound",
             "OPERATIONS_TOKEN": OPERATIONS_TOKEN,
             "TOKEN_SECRET": TOKEN_SECRET,
+            **self.push(),
+        }
+
+    def push(self) -> dict[str, str]:
+        """The address for pushed messages, and what the API accepts there: tokens that our emulator has signed."""
+        return {
+            "PUSH_URL": self.url("notification-api") + "/pubsub/push",
+            "PUSH_AUDIENCE": "notification-push",
+            "PUSH_JWKS_URL": self.url("pubsub-http") + "/oauth2/v3/certs",
+            "PUSH_SERVICE_ACCOUNT": f"push@{PROJECT_ID}.iam.gserviceaccount.com",
         }
 
 

@@ -3,19 +3,20 @@
 import os
 import time
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from google.api_core import exceptions
 from google.cloud.pubsub_v1 import PublisherClient, SubscriberClient
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
-from google.pubsub_v1.types import DeadLetterPolicy, ExpirationPolicy, RetryPolicy, Subscription
+from google.pubsub_v1.types import DeadLetterPolicy, ExpirationPolicy, PushConfig, RetryPolicy, Subscription
 
-from fern.errors import FernError
+from fern.delivery import FILE, Delivery, deliveries
+from fern.errors import FernError, TopologyInvalid
 
-FILE = Path(__file__).resolve().parents[2] / "topology.toml"
 WAIT_SECONDS = 30.0
 DAY = 86400
 MOST_ON_GOOGLES_EMULATOR = 7 * DAY  # of retention; Pub/Sub and our emulator accept 31 days
@@ -26,23 +27,29 @@ _MUTABLE = (
     "dead_letter_policy",
     "expiration_policy",
     "enable_exactly_once_delivery",
+    "push_config",
 )
+_AS_DECLARED: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Declared:
-    """`subscriptions` maps a subscription to its topic and, unless it is itself for dead letters, its dead-letter topic."""
+    """`subscriptions` maps a subscription to its topic and, unless it is itself for dead letters, its dead-letter topic.
+    `delivery` has those of the consumers; dead letters are pulled.
+    """
 
     topics: tuple[str, ...]
     subscriptions: dict[str, tuple[str, str | None]]
     options: dict[str, Any]
+    delivery: dict[str, Delivery]
 
     @classmethod
-    def load(cls) -> "Declared":
-        return cls.of(tomllib.loads(FILE.read_text()))
+    def load(cls, overrides: Mapping[str, str] = _AS_DECLARED) -> "Declared":
+        """`overrides` has the delivery of consumers that were switched on this machine."""
+        return cls.of(tomllib.loads(FILE.read_text()), overrides)
 
     @classmethod
-    def of(cls, content: dict[str, Any]) -> "Declared":
+    def of(cls, content: dict[str, Any], overrides: Mapping[str, str] = _AS_DECLARED) -> "Declared":
         topics: list[str] = []
         subscriptions: dict[str, tuple[str, str | None]] = {}
         for topic, consumers in content["topics"].items():
@@ -50,7 +57,7 @@ class Declared:
             topics += [topic, dead]
             subscriptions[dead] = (dead, None)
             subscriptions |= {f"{consumer}.{topic}": (topic, dead) for consumer in consumers}
-        return cls(tuple(topics), subscriptions, content["subscription"])
+        return cls(tuple(topics), subscriptions, content["subscription"], deliveries(content, overrides))
 
     def consumers(self) -> dict[str, list[str]]:
         """The consumers of each topic; a topic without any is missing."""
@@ -69,8 +76,12 @@ class Applied:
 
 
 def apply(declared: Declared, project: str) -> Applied:
-    """Create what is missing and update what differs; nothing is deleted. Waits up to 30 s for the bus."""
+    """Create what is missing and update what differs; nothing is deleted. Waits up to 30 s for the bus.
+
+    A change of the delivery is an update as well: messages keep accumulating meanwhile, and none is lost.
+    """
     applied = Applied()
+    wanted = [_subscription(declared, name, project) for name in declared.subscriptions]
     with PublisherClient() as publisher, SubscriberClient() as subscriber:
         _wait_for_the_bus(publisher, project)
         for topic in declared.topics:
@@ -79,8 +90,8 @@ def apply(declared: Declared, project: str) -> Applied:
                 applied.created += 1
             except exceptions.AlreadyExists:
                 applied.unchanged += 1
-        for name in declared.subscriptions:
-            _apply_subscription(subscriber, _subscription(declared, name, project), applied)
+        for subscription in wanted:
+            _apply_subscription(subscriber, subscription, applied)
     return applied
 
 
@@ -105,6 +116,7 @@ def _create_or_update(subscriber: SubscriberClient, wanted: Subscription, applie
     if found.topic != wanted.topic:
         what = f"subscription {wanted.name} belongs to {found.topic}, not to {wanted.topic}; delete it first."
         raise FernError(what, command=f"gcloud pubsub subscriptions delete {wanted.name}")
+    found.push_config.attributes.clear()  # the service adds its own
     if differing := [field for field in _MUTABLE if getattr(found, field) != getattr(wanted, field)]:
         subscriber.update_subscription({"subscription": wanted, "update_mask": FieldMask(paths=differing)}, timeout=10)
         applied.updated += 1
@@ -123,12 +135,23 @@ def _subscription(declared: Declared, name: str, project: str) -> Subscription:
         expiration_policy=ExpirationPolicy(),  # without a time to live: an idle subscription is never deleted
     )
     if dead:
-        subscription.enable_exactly_once_delivery = options["exactly_once"]
-        shortest, longest = (_duration(options[f"{name}_backoff_seconds"]) for name in ("minimum", "maximum"))
+        subscription.enable_exactly_once_delivery = declared.delivery[name] is Delivery.EXACTLY_ONCE
+        subscription.push_config = _push_config(name) if declared.delivery[name].is_pushed else PushConfig()
+        shortest, longest = (_duration(options[f"{which}_backoff_seconds"]) for which in ("minimum", "maximum"))
         subscription.retry_policy = RetryPolicy(minimum_backoff=shortest, maximum_backoff=longest)
         attempts, dead_topic = options["max_delivery_attempts"], f"projects/{project}/topics/{dead}"
         subscription.dead_letter_policy = DeadLetterPolicy(dead_letter_topic=dead_topic, max_delivery_attempts=attempts)
     return subscription
+
+
+def _push_config(name: str) -> PushConfig:
+    """Where to push, from the same variables that tell the API what to accept, and PUSH_URL."""
+    url, audience, account = (os.environ.get(f"PUSH_{key}", "") for key in ("URL", "AUDIENCE", "SERVICE_ACCOUNT"))
+    if not (url and audience and account):
+        what = f"{name} is to be pushed, and the address is not known."
+        raise TopologyInvalid(f"{what} Set PUSH_URL, PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT.")
+    token = PushConfig.OidcToken(service_account_email=account, audience=audience)
+    return PushConfig(push_endpoint=url, oidc_token=token)
 
 
 def _duration(seconds: float) -> Duration:

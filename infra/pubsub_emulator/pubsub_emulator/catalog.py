@@ -104,7 +104,10 @@ class Catalog:
     async def update_subscription(self, subscription: Subscription, config: Raw) -> None:
         if config.HasField("dead_letter_policy"):
             self.topic(config.dead_letter_policy.dead_letter_topic, "dead_letter_policy.dead_letter_topic")
+        was_pulled = not subscription.config.push_config.push_endpoint
         subscription.config = config
+        if was_pulled and config.push_config.push_endpoint:
+            subscription.end_consumers(pushed(subscription))
         await self._store.submit(_put(subscription))
         self.on_change(subscription)
 
@@ -141,6 +144,10 @@ class Catalog:
 
 def detached(subscription: Subscription) -> CallRefused:
     return CallRefused(StatusCode.FAILED_PRECONDITION, f"subscription: {subscription.name} is detached from its topic")
+
+
+def pushed(subscription: Subscription) -> CallRefused:
+    return CallRefused(StatusCode.FAILED_PRECONDITION, f"subscription: {subscription.name} is pushed, not pulled")
 
 
 def _put(subscription: Subscription) -> sql.Statement:

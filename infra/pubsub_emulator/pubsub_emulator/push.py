@@ -91,7 +91,7 @@ class _Pusher:
 
     async def _push_in_order(self, client: httpx.AsyncClient, row: list[Handed]) -> None:
         for ack_id, delivery in row:
-            if delivery.ack_id != ack_id:
+            if delivery.lane and delivery.ack_id != ack_id:
                 return  # an earlier message of the key failed, so this one is replayed too
             if await self._push(client, self._body(delivery)):
                 self._broker.acknowledge(self._subscription, [ack_id])

@@ -10,7 +10,7 @@ from google.protobuf.empty_pb2 import Empty
 
 from pubsub_emulator import wire
 from pubsub_emulator.broker import Broker
-from pubsub_emulator.catalog import detached
+from pubsub_emulator.catalog import detached, pushed
 from pubsub_emulator.errors import CallRefused, StaleAckIds, invalid
 from pubsub_emulator.leases import Consumer, fill
 from pubsub_emulator.policy import check_extension, check_project, complete_subscription
@@ -154,7 +154,7 @@ class Subscriber:
     def _pullable(self, name: str) -> Subscription:
         subscription = self._open(name)
         if subscription.config.push_config.push_endpoint:
-            raise CallRefused(grpc.StatusCode.FAILED_PRECONDITION, f"subscription: {name} is pushed, not pulled")
+            raise pushed(subscription)
         return subscription
 
     def _open(self, name: str) -> Subscription:

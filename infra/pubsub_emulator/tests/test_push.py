@@ -15,10 +15,11 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.pubsub_v1.types import PushConfig, Subscription
 from grpc import StatusCode
 
+from pubsub_emulator.faults import Fault
 from pubsub_emulator.http_port import read_body, serving
 from pubsub_emulator.server import Running, running
 
-from .parts import Bus, connected, refusal, texts, until
+from .parts import Bus, StreamingPull, connected, refusal, texts, until
 
 
 class Endpoint:
@@ -138,6 +139,35 @@ async def test_a_pushed_subscription_is_not_pulled_until_it_is_changed_back(ours
 
     assert pulled is StatusCode.FAILED_PRECONDITION
     assert texts(await ours.pull(subscription)) == ["unreachable"]
+
+
+async def test_the_fault_duplicate_pushes_a_message_twice(ours: Bus, emulator: Running) -> None:
+    await emulator.broker.set_faults({"duplicate": Fault()})
+    async with receiving() as endpoint:
+        topic, _ = await ours.pair(push_config=PushConfig(push_endpoint=endpoint.url))
+
+        (message_id,) = await ours.publish(topic, "hello")
+        await until(lambda: len(endpoint.bodies) >= 2)
+
+    assert [body["message"]["messageId"] for body in endpoint.bodies] == [message_id] * 2
+
+
+async def test_a_stream_ends_when_its_subscription_becomes_pushed_and_its_messages_are_pushed(ours: Bus) -> None:
+    topic, subscription = await ours.pair()
+    stream = await StreamingPull(ours).open(subscription)
+    await ours.publish(topic, "streamed")
+    (streamed,) = await stream.receive(1)
+
+    async with receiving() as endpoint:
+        config = PushConfig(push_endpoint=endpoint.url)
+        await ours.subscriber.modify_push_config(subscription=subscription, push_config=config)
+        ended = await refusal(stream.end())
+        await ours.nack(subscription, streamed)
+        await ours.publish(topic, "pushed")
+        await until(lambda: len(endpoint.texts) >= 2)
+
+    assert ended is StatusCode.FAILED_PRECONDITION
+    assert sorted(endpoint.texts) == ["pushed", "streamed"]
 
 
 async def test_push_and_exactly_once_do_not_go_together(ours: Bus) -> None:

@@ -26,6 +26,7 @@ class Settings:
     SMS_TIMEOUT_SECONDS       how long a call may take; at most half a lease (10; local 3)
     SMS_PER_SECOND            calls a second by one dispatcher (1; local 100)
     PUSH_AUDIENCE, PUSH_JWKS_URL, PUSH_SERVICE_ACCOUNT   for the push endpoint, which is disabled without an audience
+                              (`fern topology apply` reads the first and the last as well, and PUSH_URL, its address)
     RELAY_POLL_SECONDS, RETENTION_DAYS, REPLAY_HORIZON_DAYS   as in the Labour service (1, 90, 30)
     HTTP_…                    how much the API accepts at a time: servicekit/http_limits.py
     """

@@ -10,13 +10,13 @@ from fern.runtime.system import stop
 from fern.settings import Settings
 
 # The beginnings of all file names that a run leaves in its home. `reset` deletes nothing where it finds another.
-OURS = ("heartbeats", "logs", "postgres", "pubsub", "running.json", "sms", "supervisor")
+OURS = ("heartbeats", "logs", "overrides", "postgres", "pubsub", "running.json", "sms", "supervisor")
 
 
 @click.command()
 @yes_option
 def reset(yes: bool) -> None:
-    """Stop everything and delete all data and logs."""
+    """Stop everything and delete all data and logs, and what `fern scale` and `fern topology set` changed."""
     settings = Settings.load()
     if not yes:
         click.confirm(f"Delete everything in {settings.home} and start over?", abort=True)

@@ -46,6 +46,11 @@ class EmbeddedRuntime:
         self._prepare()
         self._start("service")
 
+    def adjust(self) -> None:
+        """Start and stop services of a running system, after a change of how many there are or of how they get their messages."""
+        self.supervisor.reload()
+        self._start("service")
+
     def up_console(self) -> None:
         self._start("console")
 
@@ -73,13 +78,15 @@ class EmbeddedRuntime:
             with self._progress.step("supervisor"):
                 self.supervisor.start_daemon()
         states = self.supervisor.states()
-        for process in self._of(*stages):
+        self.supervisor.stop([process.name for process in self._of(*stages) if process.idle])
+        wanted = [process for process in self._of(*stages) if not process.idle]
+        for process in wanted:
             if not states[process.name].is_up:
                 self.supervisor.start(process.name)
         with self._progress.waiting(f"waiting for {' and '.join(stages)} processes"):
             wait_until_healthy(
                 self.supervisor,
-                self._of(*stages),
+                wanted,
                 self._settings,
                 STAGE_TIMEOUT,
                 on_healthy=lambda process: self._progress.done(process.name, started),

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fern.delivery import PUSH_ENDPOINTS, is_pushed_entirely
+from fern.overrides import Overrides
 from fern.runtime import postgres
 from fern.settings import Settings
 
@@ -21,9 +23,11 @@ class Process:
     heartbeat: Path | None = None  # a file to which a process without a port writes its state
     stop_signal: str = "TERM"
     user: str | None = None
+    idle: str | None = None  # why it is not started
 
 
 def processes(settings: Settings) -> list[Process]:
+    """All that this machine runs, with the replicas that `fern scale` asked for: `labour-relay`, `labour-relay-2` and so on."""
     port, url, home = settings.port, settings.url, settings.home
     server = tuple(postgres.server_command(settings.postgres_data, port("postgres")))
     pubsub = _fern("pubsub", "serve", "--port", port("pubsub"), "--http-port", port("pubsub-http"))
@@ -34,13 +38,13 @@ def processes(settings: Settings) -> list[Process]:
         Process("pubsub", "backing", (*pubsub, "--data-dir", str(home / "pubsub")), url("pubsub-http") + "/"),
         Process("sms-sandbox", "backing", sms, url("sms-sandbox") + "/health"),
         _api(settings, "labour-api"),
-        _worker(settings, "labour-relay"),
-        _worker(settings, "labour-consumer"),
-        _worker(settings, "labour-statistics"),
+        *_workers(settings, "labour-relay"),
+        *_workers(settings, "labour-consumer"),
+        *_workers(settings, "labour-statistics"),
         _api(settings, "notification-api"),
-        _worker(settings, "notification-consumer"),
-        _worker(settings, "notification-dispatcher"),
-        _worker(settings, "notification-relay"),
+        *_workers(settings, "notification-consumer"),
+        *_workers(settings, "notification-dispatcher"),
+        *_workers(settings, "notification-relay"),
     ]
 
 
@@ -58,8 +62,16 @@ def _api(settings: Settings, name: str) -> Process:
     return Process(name, "service", _service_command(name), settings.url(name) + "/health/ready")
 
 
-def _worker(settings: Settings, name: str) -> Process:
-    return Process(name, "service", _service_command(name), heartbeat=settings.heartbeat(name))
+def _workers(settings: Settings, name: str) -> list[Process]:
+    overrides = Overrides.load(settings)
+    replicas = overrides.replicas.get(name, 1)
+    idle = None if replicas else f"scaled to 0; `fern scale {name}=1` starts it"
+    consumer = name.removesuffix("-consumer")
+    if consumer in PUSH_ENDPOINTS and is_pushed_entirely(consumer, overrides.delivery):
+        idle = f"its subscriptions are pushed to {PUSH_ENDPOINTS[consumer]}"
+    names = [name, *(f"{name}-{number}" for number in range(2, replicas + 1))]
+    command = _service_command(name)
+    return [Process(one, "service", command, heartbeat=settings.heartbeat(one), idle=idle) for one in names]
 
 
 def _service_command(name: str) -> tuple[str, ...]:

@@ -127,6 +127,17 @@ class Supervisor:
                 return
         raise NeverHealthy("the supervisor did not start.", details=done.stderr.strip() or tail(self._log))
 
+    def reload(self) -> None:
+        """Make the processes of the running daemon ours: add what is new; stop what is gone, gracefully, and remove it."""
+        self._config.write_text(self.config())
+        answer: Any = self._rpc.reloadConfig()
+        [(added, _, removed)] = answer
+        self.stop(removed)
+        for name in removed:
+            self._rpc.removeProcessGroup(name)
+        for name in added:
+            self._rpc.addProcessGroup(name)
+
     def start(self, name: str) -> None:
         self._rpc.startProcess(name, False)
 

@@ -118,6 +118,7 @@ export function drawPipeline(parts) {
 function healthOf(process) {
   if (!process) return ["bad", "not running"];
   if (process.health === "healthy") return ["ok", "healthy"];
+  if (process.health.startsWith("not started: ")) return ["ok", "not started"];
   if (process.health.startsWith("waiting: ")) return ["wait", process.health];
   if (["running", "starting"].includes(process.state) && !process.health.startsWith("no heartbeat for")) return ["wait", "starting"];
   return ["bad", process.health === process.state ? "down" : process.health];
@@ -170,7 +171,7 @@ export function drawAccount({ ok, why, since, data }) {
 }
 
 export function drawVerdict({ processes, account, bus, sms }) {
-  const down = processes?.ok ? processes.data.filter((item) => item.health !== "healthy") : [];
+  const down = processes?.ok ? processes.data.filter((item) => healthOf(item)[0] !== "ok") : [];
   const faults = [bus, sms].flatMap((part) => (part?.ok ? part.data.faults : [])).filter((fault) => fault.active).length;
   const [state, words] = account?.ok && account.data.unexplained ? ["bad", `${account.data.unexplained} unexplained`]
     : down.length ? [down.every((item) => healthOf(item)[0] === "wait") ? "wait" : "bad", down.length === 1 ? `${down[0].process}: ${healthOf(down[0])[1]}` : `${down.length} processes are not well`]

@@ -1,0 +1,37 @@
+"""What `fern topology set` and `fern scale` changed on this machine. Kept in FERN_HOME over `fern down`, until `fern reset`.
+
+FERN_DELIVERY  replaces the stored deliveries, as `notification=exactly-once,labour=pull`: for the topology job in a container,
+               which does not see FERN_HOME
+"""
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+
+from fern.settings import Settings
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """`delivery` is by consumer and `replicas` by process. What is missing is as declared, or one."""
+
+    delivery: dict[str, str] = field(default_factory=dict)
+    replicas: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, settings: Settings) -> "Overrides":
+        stored = cls()
+        with suppress(OSError, ValueError, TypeError):
+            stored = cls(**json.loads(settings.overrides.read_text()))
+        if given := os.environ.get("FERN_DELIVERY"):
+            entries = (entry.partition("=") for entry in given.split(","))
+            return cls({consumer: delivery for consumer, _, delivery in entries}, stored.replicas)
+        return stored
+
+    def save(self, settings: Settings) -> None:
+        """Replace the file at once: the console reads it at any time."""
+        settings.home.mkdir(parents=True, exist_ok=True)
+        written = settings.overrides.with_suffix(".new")
+        written.write_text(json.dumps(asdict(self)))
+        written.replace(settings.overrides)
