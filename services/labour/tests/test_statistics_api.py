@@ -122,7 +122,7 @@ async def test_a_rebuild_waits_for_the_consumer_that_counts_the_same_labour(
     await execute(labour_engine, "UPDATE statistics_balance SET amount = amount + 1")
 
     async def is_waiting() -> bool:
-        sessions = "SELECT wait_event_type FROM pg_stat_activity WHERE application_name = 'labour-api'"
+        sessions = "SELECT wait_event_type FROM pg_stat_activity WHERE application_name LIKE 'labour-api%'"
         return "Lock" in await fetch(labour_engine, sessions)
 
     async with labour_units() as uow:

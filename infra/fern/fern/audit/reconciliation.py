@@ -191,7 +191,7 @@ async def _judge_claims_from_nowhere(run: AuditRun, source: str, taker: str, eve
     kept = await _oldest_kept(upstream)
     for event_id in {*event_ids} - {row["event_id"] for row in known}:
         if event_id > kept:
-            what = f"The {taker} service has claimed an event that the {source} service never committed."
+            what = f"The {taker} consumer has claimed an event that the {source} service never committed."
             run.report.add("unexplained", event_id, "claimed", what)
 
 
