@@ -60,7 +60,8 @@ def run(process: str, main: Main) -> None:
     """Run `main(stop)` until it returns. SIGTERM and SIGINT set `stop`; `main` then finishes its work and returns."""
     configure(process, os.environ.get("LOG_LEVEL", "INFO"))
     try:
-        settings = Environment(os.environ)
+        # The role's own settings report all other variables that are wrong, together.
+        settings = Environment({"STEP_SECONDS": os.environ.get("STEP_SECONDS", "")})
         step_seconds = settings.number("STEP_SECONDS", progress.STEP_SECONDS, float, least=1)
         settings.check()
         uvloop.run(_supervised(main, step_seconds))
