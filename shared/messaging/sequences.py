@@ -6,7 +6,6 @@ and a rollback gives the number back. A sequence of PostgreSQL or the outbox's p
 gaps and become visible in another order (docs/decisions/0031-sequences.md).
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,20 +15,27 @@ from messaging.aggregate import Recorded
 
 # Sorted, so that two transactions with the same keys wait for each other and never deadlock.
 _NEXT = """
+    WITH new AS (
+        SELECT id, ordering_key FROM unnest($1::uuid[], $2::text[]) AS wanted (id, ordering_key)
+        WHERE NOT EXISTS (SELECT FROM outbox WHERE event_id = id))
     INSERT INTO event_sequence AS counter (ordering_key, last)
-    SELECT ordering_key, count FROM unnest($1::text[], $2::bigint[]) AS wanted (ordering_key, count) ORDER BY ordering_key
+    SELECT ordering_key, count(*) FROM new GROUP BY ordering_key ORDER BY ordering_key
     ON CONFLICT (ordering_key) DO UPDATE SET last = counter.last + excluded.last
-    RETURNING ordering_key, last
+    RETURNING ordering_key, last, ARRAY(SELECT id FROM new WHERE new.ordering_key = counter.ordering_key) AS ids
 """
 
 
 async def number(connection: asyncpg.Connection, events: Sequence[Recorded]) -> list[Recorded]:
-    """The events with their sequence, in the order given. Call it last: the keys stay locked until the commit."""
-    counts = Counter(event.key for event in events)
-    rows = await connection.fetch(_NEXT, list(counts), list(counts.values()))
-    last = {key: number - counts[key] for key, number in rows}
+    """The events with their sequence, in the order given. Call it last: the keys stay locked until the commit.
+
+    An event whose id is in the outbox already is left out. That is possible only if the id follows from the event's cause.
+    """
+    rows = await connection.fetch(_NEXT, [event.id for event in events], [event.key for event in events])
+    last = {key: number - len(ids) for key, number, ids in rows}
+    new = {one for _, _, ids in rows for one in ids}
     numbered = list[Recorded]()
     for event in events:
-        last[event.key] += 1
-        numbered.append(replace(event, sequence=last[event.key]))
+        if event.id in new:
+            last[event.key] += 1
+            numbered.append(replace(event, sequence=last[event.key]))
     return numbered

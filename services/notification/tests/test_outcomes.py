@@ -16,6 +16,7 @@ from messaging.database import connect_raw
 from messaging.unit_of_work import UnitsOfWork
 from notification.delivery import callbacks, dispatcher, ledger
 from notification.domain.notification import derived_id
+from notification.domain.transitions import record_sent
 
 from .sms_parts import PHONE, PostOffice, client, held_at, notification, post_office
 
@@ -167,3 +168,16 @@ async def _state(office: PostOffice, notification_id: UUID) -> str | None:
     with contextlib.suppress(Exception):  # the pool may still hold connections that were cut
         return await office.state(notification_id)
     return None
+
+
+async def test_a_status_event_is_in_the_outbox_once_however_often_it_is_caused(office: PostOffice) -> None:
+    one = await office.post_one()
+    await office.dispatcher().run_once()
+    async with office.units() as uow:  # as no part of ours does
+        await uow.connection.execute("UPDATE notification SET state = 'SENDING' WHERE id = $1", one.id)
+
+    async with office.units() as uow:
+        assert await ledger.apply_one(uow, record_sent(one.id, sid="SM" + "0" * 32))
+
+    assert await office.events(one.id) == ["notification.sent"]
+    assert await office.event_ids() == {derived_id(one.id, "notification.sent")}

@@ -149,15 +149,6 @@ def test_in_any_order_of_arrival_the_same_people_are_told(adds: list[bool], shuf
     assert told_out_of_order == expected == set(present)
 
 
-def test_a_repeated_reaction_makes_the_same_messages_with_the_same_ids() -> None:
-    roster, event_id = after(added(1), added(2)), uuid7()
-
-    first, second = (react(event_id, completed(2), roster).notifications for _ in range(2))
-
-    assert first == second
-    assert len({one.id for one in first}) == 2
-
-
 @given(st.uuids(), st.text(), st.text())
 def test_a_derived_id_is_a_uuid_of_version_7_with_the_time_of_its_cause(cause: UUID, one: str, other: str) -> None:
     derived = derived_id(cause, one)

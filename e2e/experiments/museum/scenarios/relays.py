@@ -11,6 +11,8 @@ from messaging import relay, unit_of_work
 from messaging.errors import PublishRejected
 from messaging.relay import Relay
 
+TOO_LONG = "UPDATE outbox SET attributes = attributes || jsonb_build_object('long', repeat('x', 1025))"
+
 
 async def a_relay_dies_on_its_way_to_the_bus(bed: Testbed, part: type[Relay]) -> list[str]:
     """A relay crashes just before it publishes events 1 and 2. The next relay continues."""
@@ -59,10 +61,12 @@ async def a_slow_relay_and_a_quick_one(bed: Testbed, part: type[Relay]) -> list[
 
 
 async def the_bus_rejects_an_event(bed: Testbed, part: type[Relay]) -> list[str]:
-    """The bus rejects event 1, whose topic does not exist. Event 2 belongs to another labour. The relay makes three passes."""
+    """The bus rejects event 1, one of whose attributes is too long. Event 2 belongs to another labour. The relay makes three
+    passes.
+    """
     await bed.emit(1, labour="ada")
     async with bed.labour.begin() as connection:
-        await connection.execute(text("UPDATE outbox SET topic = 'nowhere'"))
+        await connection.execute(text(TOO_LONG))
     await bed.emit(2, labour="bea")
 
     one = part(bed.labour, bed.bus)

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from msgspec import Struct
+from uuid_utils.compat import uuid7
 
 from contracts.events import Event, LabourAnnounced, LabourBegun, LabourCompleted, SubscriberAdded, SubscriberRemoved
 from notification.domain import wording
-from notification.domain.notification import Notification, derived_id
+from notification.domain.notification import Notification
 from notification.domain.roster import Member, Roster
 
 TOPICS = tuple(
@@ -54,7 +55,7 @@ def _notifications(
     draft = wording.draft(event.type, mother_name=event.mother_name, text=announced)
     return [
         Notification(
-            id=(notification_id := derived_id(event_id, member.person_id)),
+            id=(notification_id := uuid7()),
             event_id=event_id,
             event_type=event.type,
             labour_id=event.labour_id,
