@@ -51,7 +51,9 @@ def test_every_design_of_a_stage_does_the_same_work(environment: Environment, st
     assert all(value > 0 for one in figures for value in one.values)
 
 
-def test_two_relays_keep_the_order_of_every_key_and_two_consumers_handle_everything(environment: Environment) -> None:
+def test_two_relays_keep_the_order_of_every_key_and_two_consumers_and_apis_handle_everything(
+    environment: Environment,
+) -> None:
     environment.declare()
     environment.count_published()
     template, labours = with_rosters(environment, 50)
@@ -61,6 +63,7 @@ def test_two_relays_keep_the_order_of_every_key_and_two_consumers_handle_everyth
         assert many.relays(local, 2, 400).value > 0
         environment.purge()
         assert many.consumers(local, 2, template, labours).value > 0
+        assert many.apis(local, 2, 20).value > 0
 
 
 async def test_relays_do_the_same_work_can_be_profiled_and_are_not_measured_if_the_bus_has_another_number(

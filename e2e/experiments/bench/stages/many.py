@@ -1,4 +1,6 @@
-"""1, 2 and 4 relays, and 1, 2 and 4 consumers, as processes against one database. Relays must keep the order of every key."""
+"""1, 2 and 4 relays, 1, 2 and 4 consumers, and 1 and 2 API processes against one database. Relays must keep the order of every
+key.
+"""
 
 import asyncio
 import time
@@ -10,16 +12,19 @@ from uuid import UUID
 from e2e.experiments.bench.environment import SUBSCRIPTION, TOPIC, Environment, WorkMissing
 from e2e.experiments.bench.ours.consumer import complete
 from e2e.experiments.bench.stage import Case, Measured, Options, Round, Stage, rotated
+from e2e.experiments.bench.stages.api import CONNECTIONS, PLANNED, prepared
 from e2e.experiments.bench.stages.consumer import PEOPLE, with_rosters
 from e2e.support.bus import pull_all
+from e2e.support.ports import free_port_base
 from e2e.support.waiting import until
 from fern.settings import PROJECT_ID
 from messaging.bus import Message, Outgoing
 from messaging.pubsub import PubSub
 from messaging.relay import CHANNEL
 
-EVENTS, HANDLED = 20_000, 6_000
-REPLICAS = (1, 2, 4)
+EVENTS, HANDLED, REQUESTS = 20_000, 6_000, 1600
+REPLICAS = {"relays": (1, 2, 4), "consumers": (1, 2, 4), "API processes": (1, 2)}
+LOADS = 2  # load generators, so that one of them is not the limit
 CONNECTED = "SELECT count(DISTINCT client_port) FROM pg_stat_activity WHERE datname = $1 AND application_name = $2"
 SETTLE = 1.0  # seconds until processes with a connection are ready
 
@@ -86,6 +91,24 @@ def consumers(environment: Environment, replicas: int, template: str, labours: l
     return Measured(len(labours) / seconds)
 
 
+def apis(environment: Environment, replicas: int, count: int) -> Measured:
+    url, port = environment.copy(environment.server.url("labour", "labour"), "labour"), free_port_base()
+    environment.sql(url, PLANNED.format(count=count))
+    for number in range(replicas):
+        ready = f"http://127.0.0.1:{port + number}/health/ready"
+        variables = {"LABOUR_DATABASE_URL": url, "LABOUR_API_PORT": str(port + number)}
+        environment.process("-m", "labour", "api", ready=ready, **variables)
+    requests = list(prepared(environment, url, "labour", "/api/v1/labours/{}/complete"))
+    loads = [environment.child("http_load") for _ in range(LOADS)]
+    for number, load in enumerate(loads):
+        part = requests[number::LOADS]
+        load.tell(port=port + number % replicas, requests=part, connections=CONNECTIONS // LOADS)
+    answers = [load.answer() for load in loads]
+    if sum(answer["statuses"].get("200", 0) for answer in answers) != count:
+        raise WorkMissing(f"many: of {count} completions, the answers were {[one['statuses'] for one in answers]}.")
+    return Measured(count / max(answer["seconds"] for answer in answers))
+
+
 async def _publish(messages: list[Message]) -> None:
     bus = PubSub(PROJECT_ID)
     await bus.publish(TOPIC, [Outgoing(message.data, message.attributes) for message in messages])
@@ -95,35 +118,39 @@ async def _publish(messages: list[Message]) -> None:
 @contextmanager
 def start(environment: Environment, options: Options) -> Iterator[Round]:
     events, handled = options.sized(EVENTS, least=1000), options.sized(HANDLED, least=200)
+    requests = options.sized(REQUESTS)
     environment.count_published()
     template, labours = with_rosters(environment, handled)
 
     def measure(number: int) -> dict[str, Measured]:
         results = dict[str, Measured]()
-        for replicas in rotated(REPLICAS, number):
+        for replicas in rotated(REPLICAS["relays"], number):
             with ExitStack() as stack:  # ends the processes
                 results[f"relays-{replicas}"] = relays(replace(environment, stack=stack), replicas, events)
         environment.declare()
         environment.purge()
-        for replicas in rotated(REPLICAS, number):
+        for replicas in rotated(REPLICAS["consumers"], number):
             with ExitStack() as stack:
                 local = replace(environment, stack=stack)
                 results[f"consumers-{replicas}"] = consumers(local, replicas, template, labours)
+        for replicas in rotated(REPLICAS["API processes"], number):
+            with ExitStack() as stack:
+                results[f"API processes-{replicas}"] = apis(replace(environment, stack=stack), replicas, requests)
         return results
 
     yield measure
 
 
+def case(kind: str, replicas: int) -> Case:
+    unit = "requests/s" if kind == "API processes" else "events/s"
+    title = f"{replicas} {kind}" if replicas > 1 else f"1 {kind.removesuffix('es' if kind.endswith('ses') else 's')}"
+    return Case(title, unit, against=f"{kind}-1" if replicas > 1 else "")
+
+
 STAGE = Stage(
     "many",
-    "several relays and consumers against one database",
-    {
-        f"{kind}-{replicas}": Case(
-            f"{replicas} {kind if replicas > 1 else kind[:-1]}", "events/s", against=f"{kind}-1" if replicas > 1 else ""
-        )
-        for kind in ("relays", "consumers")
-        for replicas in REPLICAS
-    },
+    "several relays, consumers and API processes against one database",
+    {f"{kind}-{replicas}": case(kind, replicas) for kind, counts in REPLICAS.items() for replicas in counts},
     start,
     rounds=3,
     warm_up=False,
