@@ -184,4 +184,7 @@ def _told(world: World, labour: PlannedLabour) -> list[tuple[str, str, str]]:
 
 
 def _until_all_is_published(world: World) -> None:
-    until(lambda: world.count("labour", "outbox WHERE published_at IS NULL") == 0, what="all is published")
+    until(
+        lambda: world.count("labour", "outbox WHERE published_at IS NULL AND discarded_at IS NULL") == 0,
+        what="all is published",
+    )
