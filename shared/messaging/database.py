@@ -55,6 +55,8 @@ _LOST = ("08", "25006", "25P03", "25P04", "28", "3D000", "57P", "58")
 _TRANSIENT = (*_LOST, "40", "53", "55006", "55P03", "57014")
 # What the pool raises if `_check_age` refuses two connections in a row: each was lost while another one was being made.
 _REFUSED_TWICE = "This connection is closed"
+# The first connection of a pool was cut while SQLAlchemy asked the server for its version and schema.
+_CUT_AT_ONCE = "This Connection is closed"
 
 Statement = tuple[str, Sequence[object]]  # SQL with $1, $2, … and their values
 
@@ -206,7 +208,7 @@ def is_transient(error: BaseException) -> bool:
     """True if a retry may help: see the table at the top of this module."""
     if isinstance(error, PoolExhausted | asyncpg.InvalidCachedStatementError) or _is_lost(error):
         return True
-    if isinstance(error, InvalidRequestError) and str(error) == _REFUSED_TWICE:
+    if isinstance(error, InvalidRequestError) and str(error) in (_REFUSED_TWICE, _CUT_AT_ONCE):
         return True
     return _sqlstate(error).startswith(_TRANSIENT)
 

@@ -12,7 +12,7 @@ from weakref import WeakSet
 import asyncpg
 import msgspec
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
@@ -109,6 +109,20 @@ async def test_connections_that_are_lost_as_soon_as_they_are_made_are_a_transien
         await ping(proxied)
 
     assert is_transient(lost.value)
+
+
+async def test_a_pool_whose_first_connection_is_cut_at_once_has_a_transient_error(labour_engine: AsyncEngine) -> None:
+    """SQLAlchemy then goes on to ask the server for its schema, on a connection that it has closed."""
+
+    def ask_on_a_closed_connection(connection: Connection) -> None:
+        connection.close()
+        connection.exec_driver_sql("SELECT current_schema()")
+
+    async with labour_engine.connect() as connection:
+        with pytest.raises(InvalidRequestError) as closed:
+            await connection.run_sync(ask_on_a_closed_connection)
+
+    assert is_transient(closed.value)
 
 
 async def test_a_statement_that_is_cancelled_leaves_no_lock_and_no_open_transaction(
