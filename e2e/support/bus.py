@@ -3,7 +3,8 @@
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import msgspec
 
@@ -12,6 +13,7 @@ from fern.topology import Declared, apply
 from messaging.bus import Message, Outgoing
 from messaging.errors import BusUnavailable, PublishRejected
 from messaging.pubsub import PubSub
+from messaging.receiver import Receiver
 
 
 async def apply_topology(project: str, topics: dict[str, list[str]], **options: object) -> None:
@@ -55,3 +57,16 @@ class UnreliableBus:
         if draw < 0.4:
             raise BusUnavailable("the answer was lost")
         return message_ids
+
+
+@asynccontextmanager
+async def running_receiver(receiver: Receiver) -> AsyncIterator[None]:
+    """Runs it in the block, and stops it gracefully at the end."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(receiver.run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        async with asyncio.timeout(60):
+            await task

@@ -2,8 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 import msgspec
@@ -13,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 from uuid_utils.compat import uuid7
 
-from e2e.support.bus import pull_all
+from e2e.support.bus import pull_all, running_receiver
 from e2e.support.sample_events import TOPICS, AlsoHappened, Happened
 from e2e.support.waiting import eventually
 from messaging import clock
@@ -96,18 +95,6 @@ async def written(engine: AsyncEngine) -> list[int]:
         return list((await connection.execute(text("SELECT number FROM effect ORDER BY number"))).scalars())
 
 
-@asynccontextmanager
-async def running(receiver: Receiver) -> AsyncIterator[None]:
-    stop = asyncio.Event()
-    task = asyncio.create_task(receiver.run(stop))
-    try:
-        yield
-    finally:
-        stop.set()
-        async with asyncio.timeout(60):
-            await task
-
-
 async def test_a_burst_of_poison_is_dead_lettered_with_one_call_for_each_batch_and_one_log_line(
     labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
 ) -> None:
@@ -122,7 +109,7 @@ async def test_a_burst_of_poison_is_dead_lettered_with_one_call_for_each_batch_a
         return await consumer.handle(messages)
 
     with capture_logs() as lines:
-        async with running(Receiver(bus, SUBSCRIPTIONS, handle)):
+        async with running_receiver(Receiver(bus, SUBSCRIPTIONS, handle)):
             await eventually(lambda: written(labour_engine), lambda numbers: len(numbers) == GOOD)
 
     assert sum(batches) == BURST + GOOD
@@ -255,7 +242,7 @@ async def test_a_burst_on_one_topic_does_not_hold_up_another(bus: PubSub) -> Non
         return receiver.waiting
 
     receiver = Receiver(bus, SUBSCRIPTIONS, handle, workers=1, outstanding=2000)
-    async with running(receiver):
+    async with running_receiver(receiver):
         await bus.publish(Happened.type, [outgoing(number) for number in range(1000)])
         await held.wait()
         all_but_the_first_batch = 1000 - batches[0].total()

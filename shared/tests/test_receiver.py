@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from google.pubsub_v1 import SubscriberAsyncClient
 from google.pubsub_v1.types import PushConfig
 from structlog.testing import capture_logs
 
-from e2e.support.bus import apply_topology, pull_all
+from e2e.support.bus import apply_topology, pull_all, running_receiver
 from e2e.support.ports import free_port_base
 from e2e.support.sample_events import TOPICS, Happened
 from e2e.support.waiting import eventually
@@ -36,18 +36,6 @@ async def publish(bus: PubSub, *texts: str) -> None:
     await bus.publish(Happened.type, [Outgoing(text.encode(), {"n": text}) for text in texts])
 
 
-@asynccontextmanager
-async def running(receiver: Receiver) -> AsyncIterator[None]:
-    stop = asyncio.Event()
-    task = asyncio.create_task(receiver.run(stop))
-    try:
-        yield
-    finally:
-        stop.set()
-        async with asyncio.timeout(20):
-            await task
-
-
 async def test_messages_stream_in_and_what_is_acked_never_returns(bus: PubSub) -> None:
     seen = list[str]()
 
@@ -58,7 +46,7 @@ async def test_messages_stream_in_and_what_is_acked_never_returns(bus: PubSub) -
     async def all_seen() -> bool:
         return len(seen) >= 300
 
-    async with running(Receiver(bus, SUBSCRIPTIONS, handle)):
+    async with running_receiver(Receiver(bus, SUBSCRIPTIONS, handle)):
         await publish(bus, *(str(number) for number in range(300)))
         await eventually(all_seen, what="all are delivered")
 
@@ -77,7 +65,7 @@ async def test_a_nacked_message_comes_again(bus: PubSub) -> None:
         done.set()
         return [Verdict.ACK] * len(batch)
 
-    async with running(Receiver(bus, SUBSCRIPTIONS, handle)):
+    async with running_receiver(Receiver(bus, SUBSCRIPTIONS, handle)):
         await publish(bus, "again")
         async with asyncio.timeout(30):
             await done.wait()
@@ -98,7 +86,7 @@ async def test_a_handler_slower_than_the_lease_keeps_its_message(bus: PubSub) ->
     async def handled() -> bool:
         return deliveries >= 1
 
-    async with running(Receiver(bus, SUBSCRIPTIONS, handle, stop_limit=20)):
+    async with running_receiver(Receiver(bus, SUBSCRIPTIONS, handle, stop_limit=20)):
         await publish(bus, "slow")
         await eventually(handled, what="it is delivered")
 
@@ -175,7 +163,7 @@ async def test_a_pushed_subscription_is_left_alone_until_it_is_pulled_again(bus_
         return [Verdict.ACK] * len(batch)
 
     with capture_logs() as logs:
-        async with running(Receiver(bus, SUBSCRIPTIONS, handle)):
+        async with running_receiver(Receiver(bus, SUBSCRIPTIONS, handle)):
             nowhere = PushConfig(push_endpoint="http://127.0.0.1:9/closed")
             await subscriber.modify_push_config(subscription=name, push_config=nowhere)
             await publish(bus, "one")
