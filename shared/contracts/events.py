@@ -21,7 +21,10 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 class SubscriberAdded(Event, frozen=True, kw_only=True):
-    """A person joins the roster and will be notified. `roster_version` counts the changes of a roster, without gaps, from 1."""
+    """A person joins the roster and will be notified. `roster_version` counts the changes of a roster, without gaps, from 1.
+
+    `mother_name` is for the text that asks the person for consent. Events from before it was added have none.
+    """
 
     type = "subscriber.added"
 
@@ -29,6 +32,7 @@ class SubscriberAdded(Event, frozen=True, kw_only=True):
     person_id: UUID
     name: Name
     phone: Phone
+    mother_name: Name | None = None
 
 
 class SubscriberRemoved(Event, frozen=True, kw_only=True):
@@ -203,8 +207,22 @@ class LabourCompleted(Event, frozen=True, kw_only=True):
     completed_at: datetime
 
 
+class LabourCompletedV2(LabourCompleted, frozen=True, kw_only=True):
+    """The baby is here, and may have a name. Notify those who are on the roster at `roster_version`: apply that version first.
+
+    Recorded if the mother has told the name; a birth without a name is still recorded as version 1.
+    """
+
+    version = 2
+
+    baby_name: Name | None
+
+
 class _Notification(Event, frozen=True, kw_only=True):
-    """The delivery status of one message to one person about the event `cause_id`. Carries no phone number."""
+    """The delivery status of one message to one person about the event `cause_id`. Carries no phone number.
+
+    `cause_type` is the type of that event, or `consent.requested` for the message that asks the person for consent.
+    """
 
     notification_id: UUID
     cause_id: UUID
@@ -230,7 +248,10 @@ class NotificationDelivered(_Notification, frozen=True, kw_only=True):
 
 
 class NotificationFailed(_Notification, frozen=True, kw_only=True):
-    """The message will not reach the person. `reason` is a sentence for people, without personal data."""
+    """The message will not reach the person: the provider or the network refused it, or the person did, or did not agree in time.
+
+    `reason` is a sentence for people, without personal data.
+    """
 
     type = "notification.failed"
 

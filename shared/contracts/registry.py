@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from contracts import events
+from contracts.upcasters import newest
 
 # Every concrete struct of `contracts.events`; an abstract base has no `type` of its own.
 EVENTS: dict[tuple[str, int], type[events.Event]] = {
@@ -12,6 +13,14 @@ EVENTS: dict[tuple[str, int], type[events.Event]] = {
     for struct in vars(events).values()
     if isinstance(struct, type) and issubclass(struct, events.Event) and hasattr(struct, "type")
 }
+
+
+def topics_of(service: str) -> tuple[str, ...]:
+    """The types of the events that a service records, which name their topics. `notification.*` are those of the Notification
+    service; all others are of the Labour service.
+    """
+    types = sorted({event_type for event_type, _ in EVENTS})
+    return tuple(one for one in types if one.startswith("notification.") == (service == "notification"))
 
 
 class UnknownEvent(Exception):
@@ -29,12 +38,13 @@ class WrongSchema(Exception):
 
 
 def decode(event_type: str, version: int, data: bytes) -> events.Event:
+    """The event in its newest version, also if an older one was published."""
     try:
         struct = EVENTS[event_type, version]
     except KeyError:
         raise UnknownEvent(event_type, version) from None
     try:
-        return msgspec.json.decode(data, type=struct)
+        return newest(msgspec.json.decode(data, type=struct))
     except msgspec.DecodeError as error:
         raise WrongSchema(event_type, str(error)) from None
 

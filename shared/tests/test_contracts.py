@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 import contracts
-from contracts.events import Event, LabourCompleted
+from contracts.events import Event, LabourCompleted, LabourCompletedV2
 from contracts.registry import EVENTS, UnknownEvent, WrongSchema, decode, json_schema
+from contracts.upcasters import UPCASTERS, newest
 
 SCHEMAS = Path(contracts.__file__).parent / "schemas"
 
@@ -41,6 +42,30 @@ def test_a_consumer_ignores_fields_it_does_not_know() -> None:
 
     assert isinstance(event, LabourCompleted)
     assert event.mother_name == "Ada"
+
+
+@pytest.mark.parametrize("event", EVENTS.values(), ids=lambda event: f"{event.type}.v{event.version}")
+def test_every_version_of_an_event_leads_to_the_newest_one_step_by_step(event: type[Event]) -> None:
+    versions = sorted(version for name, version in EVENTS if name == event.type)
+    leading_on = event in UPCASTERS
+
+    assert versions == list(range(1, versions[-1] + 1))
+    assert leading_on == (event.version < versions[-1])
+
+
+def test_a_birth_of_version_1_is_decoded_as_version_2_without_a_name_and_nothing_else_changes() -> None:
+    older = decode("labour.completed", 1, msgspec.json.encode(COMPLETED))
+    newer = decode("labour.completed", 2, msgspec.json.encode({**COMPLETED, "baby_name": "Ida"}))
+
+    assert isinstance(older, LabourCompletedV2)
+    assert msgspec.to_builtins(older) == {**COMPLETED, "baby_name": None}
+    assert newer == msgspec.structs.replace(older, baby_name="Ida")
+    assert newest(newer) is newer
+
+
+def test_version_2_must_say_whether_there_is_a_name() -> None:
+    with pytest.raises(WrongSchema, match="baby_name"):
+        decode("labour.completed", 2, msgspec.json.encode(COMPLETED))
 
 
 def test_an_unknown_type_or_version_is_refused_by_name() -> None:
