@@ -23,6 +23,7 @@ class Recorded:
 
     Events with the same `key` are published in the order they were recorded. `sequence` counts them from 1, without gaps. For
     an aggregate it is the version after the change; for events of other rows it is None until `messaging.sequences` numbers them.
+    `traceparent` is the stored trace context of what the event tells about; without it, the event belongs to the current trace.
     """
 
     event: DomainEvent
@@ -30,6 +31,7 @@ class Recorded:
     occurred_at: datetime
     sequence: int | None = None
     id: UUID = field(default_factory=new_id)
+    traceparent: str | None = None
 
 
 class Aggregate:

@@ -1,7 +1,7 @@
 """Connections to a service's own PostgreSQL, and which of its errors are transient.
 
 A connection on which an answer was late is closed and never returned to the pool, and the other connections of the pool are
-replaced before they are used again. `messaging.limits` has the limits.
+replaced before they are used again. `messaging.limits` has the limits, and `messaging.tls` says how TLS is asked for in the URL.
 
 A transient error is an outage or a conflict, never the fault of a statement: the caller waits, retries and gives nothing up.
 
@@ -26,6 +26,7 @@ process is reported as unhealthy with the reason while it waits.
 """
 
 import re
+import ssl
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -33,13 +34,14 @@ from functools import lru_cache, partial
 from weakref import WeakKeyDictionary
 
 import asyncpg
-from sqlalchemy import Engine, event, make_url
+from sqlalchemy import Engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, DisconnectionError, InvalidRequestError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from messaging import metrics
 from messaging.clock_offset import compare_on_connect
 from messaging.limits import (
     CONNECT_SECONDS,
@@ -50,6 +52,7 @@ from messaging.limits import (
     LimitedConnection,
     Limits,
 )
+from messaging.tls import split_tls
 
 _LOST = ("08", "25006", "25P03", "25P04", "28", "3D000", "57P", "58")
 _TRANSIENT = (*_LOST, "40", "53", "55006", "55P03", "57014")
@@ -73,8 +76,9 @@ def create_engine(
     connect_timeout: float = CONNECT_SECONDS,
 ) -> AsyncEngine:
     """READ COMMITTED. Error texts leave out parameters, which hold names and phone numbers."""
+    plain, tls = split_tls(url)
     engine = create_async_engine(
-        url,
+        plain,
         isolation_level="READ COMMITTED",
         hide_parameters=True,
         pool_size=pool_size,
@@ -82,6 +86,7 @@ def create_engine(
         pool_timeout=limits.pool,
         pool_pre_ping=False,
         connect_args={
+            "ssl": tls,
             "timeout": connect_timeout,
             "command_timeout": limits.statement + GRACE,
             "connection_class": LimitedConnection,
@@ -96,6 +101,7 @@ def create_engine(
     event.listen(engine.sync_engine, "checkout", partial(_check_age, engine.sync_engine))
     event.listen(engine.sync_engine, "handle_error", _discard_if_lost)
     compare_on_connect(engine)
+    metrics.watch_pool(engine.sync_engine, process)
     return engine
 
 
@@ -193,10 +199,16 @@ def _combined(*statements: tuple[str, int]) -> str:
 
 async def connect_raw(url: str, *, process: str) -> asyncpg.Connection:
     """A connection of its own for LISTEN or NOTIFY, outside any pool. It does not wait for the disk: a NOTIFY writes nothing."""
-    plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-    settings = {"application_name": process, "synchronous_commit": "off", **KEEPALIVE_BY_SERVER}
+    plain, tls = split_tls(url)
+    settings = {
+        "application_name": process,
+        "synchronous_commit": "off",
+        "statement_timeout": f"{CONNECT_SECONDS * 1000:.0f}",
+        **KEEPALIVE_BY_SERVER,
+    }
     return await asyncpg.connect(
-        plain,
+        plain.set(drivername="postgresql").render_as_string(hide_password=False),
+        ssl=tls,
         timeout=CONNECT_SECONDS,
         command_timeout=CONNECT_SECONDS,
         connection_class=LimitedConnection,
@@ -251,6 +263,8 @@ def describe(error: BaseException) -> str:
         return "all connections of the pool are in use"
     if isinstance(error, TimeoutError):
         return "it does not answer"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
     return f"{type(error).__name__} {sqlstate}".strip()
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from structlog import get_logger
 
+from messaging import metrics
 from messaging.bus import Message, Outgoing, Publisher
 from messaging.errors import BusError, PublishRejected
 from messaging.masking import mask
@@ -54,6 +55,7 @@ class DeadLetters:
             errors = [error] * len(dead)
         stored = [one for one, error in zip(dead, errors, strict=True) if error is None]
         for reason, group in _by_reason(stored).items():
+            metrics.dead_lettered(self._consumer, reason, len(group))
             log.error(
                 "messages dead-lettered",
                 topic=topic,

@@ -3,7 +3,8 @@
 A point is a module-level `FaultPoint`, awaited between two steps that are not atomic together. A test in the same process arms it
 with `point.arm(action)`. From outside, `FERN_CRASH_AT=name` or `FERN_CRASH_AT=name:3` (the third visit) ends the process with
 SIGKILL, as a power cut would: no clean-up, no flush. With `FERN_CRASH_AT=@file` the file names the point, and is read at each
-visit, so that a running process can be armed. If it says `freeze name`, the process deletes it and suspends itself (SIGSTOP).
+visit, so that a running process can be armed. If it says `once name`, the process deletes it and dies, so that its successor does
+not; if it says `freeze name`, the process deletes it and suspends itself (SIGSTOP).
 """
 
 import os
@@ -61,8 +62,9 @@ def _crash_when_named(name: str, file: Path) -> Action:
             armed = file.read_text()  # noqa: ASYNC240  (a local file of one line, in a test)
             if armed == name:
                 os.kill(os.getpid(), signal.SIGKILL)
-            elif armed == f"freeze {name}":
-                file.unlink()  # noqa: ASYNC240
-                os.kill(os.getpid(), signal.SIGSTOP)
+            for word, number in (("once", signal.SIGKILL), ("freeze", signal.SIGSTOP)):
+                if armed == f"{word} {name}":
+                    file.unlink()  # noqa: ASYNC240
+                    os.kill(os.getpid(), number)
 
     return crash

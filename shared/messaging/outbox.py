@@ -30,10 +30,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from messaging import trace
+from messaging import telemetry
 from messaging.aggregate import Recorded
 from messaging.database import Statement
 from messaging.envelope import attributes
+from messaging.origin import current_request
 
 LANES = 64  # rows of `outbox_lane`: the most relays that can work at the same time
 
@@ -133,7 +134,7 @@ def insert(source: str, recorded: Sequence[Recorded]) -> Statement:
     Run it after the aggregate's row was written: its row lock makes the next change of the same aggregate wait for our
     commit, so that the positions of one key rise in the order of its changes, across transactions too.
     """
-    traceparent, request = trace.current(), trace.current_request()
+    request = current_request()
     context = [
         attributes(
             id=item.id,
@@ -143,7 +144,7 @@ def insert(source: str, recorded: Sequence[Recorded]) -> Statement:
             subject=item.key,
             sequence=item.sequence,
             time=item.occurred_at,
-            traceparent=traceparent,
+            traceparent=telemetry.create(item.event.type, item.id, item.key, item.traceparent),
         )
         for item in recorded
     ]

@@ -53,6 +53,11 @@ def state(*, step_seconds: float = STEP_SECONDS) -> State:
     return State("working", "")
 
 
+def waiting_seconds() -> float:
+    """How long the oldest known outage has lasted; 0 if there is none."""
+    return max((outage.seconds for outage in _outages if outage.is_current), default=0.0)
+
+
 @contextmanager
 def step(doing: str) -> Iterator[None]:
     key = object()
@@ -77,8 +82,12 @@ class Outage:
         return self._since > 0 and time.monotonic() - self._failed_at < LAPSE_SECONDS
 
     @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._since
+
+    @property
     def reason(self) -> str:
-        return f"{self.dependency} unavailable for {time.monotonic() - self._since:.0f} s ({self._why})"
+        return f"{self.dependency} unavailable for {self.seconds:.0f} s ({self._why})"
 
     def failed(self, why: str) -> float:
         """Report a failed try. Returns the seconds to wait before the next one."""

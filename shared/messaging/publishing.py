@@ -10,6 +10,7 @@ import msgspec
 
 from messaging.bus import Outgoing, Publisher
 from messaging.errors import BusError, BusUnavailable, PublishRejected
+from messaging.telemetry import CLIENT, batch, messaging_attributes
 
 PUBLISH_SECONDS = (
     5.0  # after these no further call of a batch begins: its transaction must end before the server ends it
@@ -75,8 +76,14 @@ async def _send(
 
     After the deadline rows are left without an error.
     """
+    messages = [row.outgoing() for row in rows]
+    first = messages[0].attributes
+    about = messaging_attributes(
+        "publish", "send", topic, count=len(rows), event_id=first["ce-id"], labour_id=rows[0].ordering_key
+    )
     try:
-        message_ids = await publisher.publish(topic, [row.outgoing() for row in rows])
+        with batch(f"publish {topic}", CLIENT, [one.attributes.get("ce-traceparent") for one in messages], about):
+            message_ids = await publisher.publish(topic, messages)
         return dict(zip((row.position for row in rows), message_ids, strict=True)), []
     except BusUnavailable as error:
         return {}, [(row, error) for row in rows]

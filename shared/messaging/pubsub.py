@@ -28,6 +28,7 @@ from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOT
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
 from google.pubsub_v1.types import pubsub as types
 
+from messaging import metrics
 from messaging.backoff import wait
 from messaging.bus import Message, Outgoing
 from messaging.errors import BusError, BusUnavailable, PublishRejected, SubscriptionPushed, TopicUnusable
@@ -117,6 +118,26 @@ class PubSub:
         except grpc.aio.AioRpcError as error:
             raise BusUnavailable(_describe(error)) from None
 
+    async def require_topics(self, topics: Iterable[str]) -> None:
+        """Raises `BusUnavailable` unless the bus answers and has all of them. One that we may not look at counts as present: the
+        right to publish does not include it.
+        """
+        missing = list[str]()
+        for topic in topics:
+            request = types.GetTopicRequest.pb()(topic=self.topic_path(topic))
+            try:
+                await self._unary(self._publisher.get_topic, request, 5)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.NOT_FOUND:
+                    missing.append(topic)
+                elif error.code() is not grpc.StatusCode.PERMISSION_DENIED:
+                    raise BusUnavailable(_describe(error)) from None
+        if missing:
+            raise BusUnavailable(
+                f"no topic {', '.join(missing)}: declare it in infra/topology.toml, then run `fern topology apply`"
+            )
+
+    @metrics.timed("publish")
     async def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
         """Publish in one call, or in several if the messages exceed the limits of one, and return the bus's ids.
 
@@ -186,13 +207,7 @@ class PubSub:
             call.cancel()
 
     async def _keep_open(
-        self,
-        call: Any,
-        pulse: _Pulse,
-        subscription: str,
-        outstanding: int,
-        ack_deadline: int,
-        stop: asyncio.Event,
+        self, call: Any, pulse: _Pulse, subscription: str, outstanding: int, ack_deadline: int, stop: asyncio.Event
     ) -> None:
         await call.write(
             _StreamingPullRequest(
@@ -212,12 +227,14 @@ class PubSub:
             await call.write(_StreamingPullRequest())
         await call.done_writing()
 
+    @metrics.timed("ack")
     async def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
         """A failed acknowledgement causes a redelivery, which the claim deduplicates."""
         for part in _chunks(ack_ids):
             request = _AcknowledgeRequest(subscription=self.subscription_path(subscription), ack_ids=part)
             await self._call(self._subscriber.acknowledge, request)
 
+    @metrics.timed("modify_deadline")
     async def modify_deadline(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> None:
         """Zero seconds is a nack."""
         for part in _chunks(ack_ids):

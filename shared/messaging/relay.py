@@ -27,6 +27,7 @@ import asyncpg
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog import get_logger
 
+from messaging import metrics
 from messaging.backoff import delay, wait, wait_for_any
 from messaging.bus import Publisher
 from messaging.database import describe, driver_connection, is_transient, transaction
@@ -84,7 +85,7 @@ _PUT_OFF = """
 @dataclass(slots=True)
 class Pass:
     """The counts of one pass. `waiting` rows were left unchanged because the bus did not answer, as `unanswered` says;
-    `put_off` rows wait for their topic.
+    `put_off` rows wait for their topic; `parked` ones are among the rejected.
     """
 
     published: int = 0
@@ -92,6 +93,7 @@ class Pass:
     waiting: int = 0
     put_off: int = 0
     unanswered: str = ""
+    parked: int = 0
 
 
 class Relay:
@@ -214,6 +216,15 @@ class Relay:
             self._taken.difference_update(lanes)
         if done.published:
             log.info("events published", count=done.published)
+        if done != Pass():
+            metrics.relay_pass(
+                rows=done.published + done.rejected + done.waiting + done.put_off,
+                published=done.published,
+                rejected=done.rejected - done.parked,
+                parked=done.parked,
+                unanswered=done.waiting,
+                put_off=done.put_off,
+            )
         return done
 
     async def _publish_lanes(self, connection: asyncpg.Connection, wanted: Sequence[int]) -> Pass:
@@ -239,7 +250,8 @@ class Relay:
         if unusable:
             await self._put_off(connection, unusable)
         await AFTER_MARK()
-        return Pass(len(published), len(rejected), len(unanswered), len(unusable), "".join(unanswered[:1]))
+        parked = sum(row.attempts + 1 >= self._max_attempts for row, _ in rejected)
+        return Pass(len(published), len(rejected), len(unanswered), len(unusable), "".join(unanswered[:1]), parked)
 
     async def _put_off(self, connection: asyncpg.Connection, rows: Sequence[tuple[Row, str]]) -> None:
         for row, error in rows:

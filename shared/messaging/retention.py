@@ -4,6 +4,9 @@ Claims are partitioned by the month in their event id (a UUIDv7 begins with its 
 Partitions are created ahead of time; the default partition holds claims of any other month, so that a claim never fails for a
 missing partition. Published and discarded outbox rows are deleted in small batches, never one that is being replayed.
 
+A process has no right to create or drop a table. Two functions of the tables' owner do it (`messaging.schema`), only for such
+partitions.
+
 Creating or dropping a partition needs an exclusive lock on the claims' table. We wait for it `LOCK_SECONDS` at most, because
 every new claim queues behind our request; then we release it and retry, and finally leave it to the next run.
 
@@ -16,7 +19,7 @@ The database's clock decides what is old. A process whose own clock is far from 
 
 import asyncio
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
@@ -29,6 +32,7 @@ from messaging import clock_offset
 from messaging.backoff import delay, wait
 from messaging.database import describe, is_transient
 from messaging.errors import ClockWrong, RetentionTooShort
+from messaging.metrics import backlog
 from messaging.progress import Outage
 
 log = get_logger()
@@ -74,6 +78,10 @@ class Month:
     @property
     def name(self) -> str:
         return f"processed_event_{self.year:04d}_{self.month:02d}"
+
+    @property
+    def first_day(self) -> date:
+        return date(self.year, self.month, 1)
 
     @property
     def start(self) -> UUID:
@@ -139,11 +147,13 @@ class Retention:
                     put_off=report.put_off,
                 )
                 outage.over()
+                backlog.set_number("retention.undone", int(report.put_off > 0))
                 await wait(stop, INTERVAL)
             except ClockWrong as error:
                 if not clock_reported:
                     log.error("no retention while the clock is wrong", error=str(error))
                 clock_reported = True
+                backlog.set_number("retention.undone", 1)
                 await wait(stop, INTERVAL)
             except Exception as error:
                 if not is_transient(error):
@@ -182,11 +192,9 @@ class Retention:
                     await connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS * 1000:.0f}ms'"))
                     await connection.execute(text("LOCK TABLE processed_event IN ACCESS EXCLUSIVE MODE"))
                     if missing:
-                        await _make_partition(connection, missing[0])
-                    elif await _has_claims_since(connection, old[0], now - self._keep):
-                        continue  # made while we waited for the lock
-                    else:
-                        await connection.execute(text(f"DROP TABLE {old[0]}"))
+                        await _create_partition(connection, missing[0])
+                    elif not await _drop_partition(connection, old[0], now - self._keep):
+                        continue  # it has a claim that was made while we waited for the lock
                 failures = 0
                 report.partitions_made += bool(missing)
                 report.partitions_dropped += not missing
@@ -217,25 +225,20 @@ async def ensure_partitions(connection: AsyncConnection) -> None:
     """Create the partitions of this month and the next `MONTHS_AHEAD`, and move matching claims out of the default partition."""
     for month in await _missing(connection, await clock_offset.database_time(connection)):
         await connection.execute(text("LOCK TABLE processed_event IN ACCESS EXCLUSIVE MODE"))
-        await _make_partition(connection, month)
+        await _create_partition(connection, month)
 
 
 async def _missing(connection: AsyncConnection, now: datetime) -> list[Month]:
     existing, months = await _partitions(connection), [Month.of(now)]
     while len(months) <= MONTHS_AHEAD:
         months.append(months[-1].next())
-    return [month for month in months if month.name not in existing]
+    return [month for month in months if month not in existing]
 
 
-async def _old(connection: AsyncConnection, before: datetime) -> list[str]:
-    """The partitions of months that end before `before`, without those with a claim that was made later."""
-
-    def end(name: str) -> UUID:
-        year, month = (int(part) for part in name.split("_")[2:])
-        return Month(year, month).next().start
-
-    ended = sorted(name for name in await _partitions(connection) if end(name) <= first_id(before))
-    return [name for name in ended if not await _has_claims_since(connection, name, before)]
+async def _old(connection: AsyncConnection, before: datetime) -> list[Month]:
+    """The months that have a partition and end before `before`, without those with a claim that was made later."""
+    ended = [month for month in await _partitions(connection) if month.next().start <= first_id(before)]
+    return [month for month in ended if not await _has_claims_since(connection, month.name, before)]
 
 
 async def _has_claims_since(connection: AsyncConnection, partition: str, moment: datetime) -> bool:
@@ -243,32 +246,22 @@ async def _has_claims_since(connection: AsyncConnection, partition: str, moment:
     return bool((await connection.execute(statement, {"moment": moment})).scalar_one())
 
 
-async def _make_partition(connection: AsyncConnection, month: Month) -> None:
-    bounds = {"low": month.start, "high": month.next().start}
-    # Claims wait while rows of this month are moved out of the default partition, normally none.
-    await connection.execute(text(f"CREATE TABLE {month.name} (LIKE processed_event INCLUDING ALL)"))
-    await connection.execute(
-        text(f"""
-            WITH moved AS (
-                DELETE FROM processed_event_default WHERE event_id >= :low AND event_id < :high RETURNING *)
-            INSERT INTO {month.name} SELECT * FROM moved"""),  # noqa: S608
-        bounds,
-    )
-    # For the look at the youngest claim before the partition is dropped, while claims wait. It takes a few pages.
-    await connection.execute(text(f"CREATE INDEX ON {month.name} USING brin (claimed_at)"))
-    await connection.execute(
-        text(
-            f"ALTER TABLE processed_event ATTACH PARTITION {month.name} "
-            f"FOR VALUES FROM ('{bounds['low']}') TO ('{bounds['high']}')"
-        )
-    )
+async def _create_partition(connection: AsyncConnection, month: Month) -> None:
+    await connection.execute(text("SELECT create_claims_partition(:month)"), {"month": month.first_day})
 
 
-async def _partitions(connection: AsyncConnection) -> set[str]:
+async def _drop_partition(connection: AsyncConnection, month: Month, before: datetime) -> bool:
+    """False if it has a claim that was made since."""
+    statement = text("SELECT drop_claims_partition(:month, :before)")
+    return bool((await connection.execute(statement, {"month": month.first_day, "before": before})).scalar_one())
+
+
+async def _partitions(connection: AsyncConnection) -> list[Month]:
     found = await connection.execute(
         text("""
             SELECT child.relname FROM pg_inherits
             JOIN pg_class child ON child.oid = inhrelid
-            WHERE inhparent = 'processed_event'::regclass AND child.relname ~ '^processed_event_[0-9]{4}_[0-9]{2}$'""")
+            WHERE inhparent = 'processed_event'::regclass AND child.relname ~ '^processed_event_[0-9]{4}_[0-9]{2}$'
+            ORDER BY child.relname""")
     )
-    return set(found.scalars())
+    return [Month(int(name[-7:-3]), int(name[-2:])) for name in found.scalars()]

@@ -92,3 +92,57 @@ def create_watermarks_v1() -> None:
             PRIMARY KEY (consumer, source, subject)
         )
     """)
+
+
+def create_partition_functions_v1() -> None:
+    """What retention needs of the role that owns the tables. A process calls the functions with rights of its own that cover rows
+    only; what they do is fixed here, and only for partitions of the claims.
+    """
+    op.execute("""
+        CREATE OR REPLACE FUNCTION first_event_id(of_month date) RETURNS uuid IMMUTABLE LANGUAGE sql AS $$
+            SELECT CAST(lpad(to_hex(CAST(extract(epoch FROM of_month) * 1000 AS bigint)), 12, '0') || repeat('0', 20) AS uuid)
+        $$
+    """)
+    op.execute("""
+        CREATE OR REPLACE FUNCTION create_claims_partition(of_month date) RETURNS void
+        LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+        DECLARE
+            partition text := to_char(of_month, '"processed_event_"YYYY_MM');
+            low uuid := public.first_event_id(of_month);
+            high uuid := public.first_event_id(CAST(of_month + interval '1 month' AS date));
+        BEGIN
+            IF extract(day FROM of_month) <> 1 THEN
+                RAISE EXCEPTION 'a partition begins on the first day of a month, not on %', of_month;
+            END IF;
+            EXECUTE format('CREATE TABLE public.%I (LIKE public.processed_event INCLUDING ALL)', partition);
+            -- Claims wait while rows of this month are moved out of the default partition, normally none.
+            EXECUTE format(
+                'WITH moved AS (
+                    DELETE FROM public.processed_event_default WHERE event_id >= %L AND event_id < %L RETURNING *)
+                INSERT INTO public.%I SELECT * FROM moved', low, high, partition);
+            -- For the look at the youngest claim before the partition is dropped, while claims wait. It takes a few pages.
+            EXECUTE format('CREATE INDEX ON public.%I USING brin (claimed_at)', partition);
+            EXECUTE format(
+                'ALTER TABLE public.processed_event ATTACH PARTITION public.%I FOR VALUES FROM (%L) TO (%L)',
+                partition, low, high);
+        END $$
+    """)
+    # False if a claim was made since: it stays, whatever the time in its event id.
+    op.execute("""
+        CREATE OR REPLACE FUNCTION drop_claims_partition(of_month date, before timestamptz) RETURNS boolean
+        LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+        DECLARE
+            partition text := to_char(of_month, '"processed_event_"YYYY_MM');
+            is_in_use boolean;
+        BEGIN
+            IF (of_month + interval '1 month') AT TIME ZONE 'UTC' > before THEN
+                RAISE EXCEPTION 'the month of % has not ended before %', partition, before;
+            END IF;
+            EXECUTE format('SELECT EXISTS (SELECT FROM public.%I WHERE claimed_at >= %L)', partition, before) INTO is_in_use;
+            IF NOT is_in_use THEN
+                EXECUTE format('DROP TABLE public.%I', partition);
+            END IF;
+            RETURN NOT is_in_use;
+        END $$
+    """)
+    op.execute("REVOKE EXECUTE ON FUNCTION create_claims_partition, drop_claims_partition FROM PUBLIC")

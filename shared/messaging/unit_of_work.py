@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from messaging import outbox, sequences
 from messaging.aggregate import Aggregate, DomainEvent, Recorded
+from messaging.clock import new_id
 from messaging.database import Statement, as_one, driver_connection, rollback
 from messaging.errors import LockHeld
 from messaging.faults import FaultPoint
@@ -31,6 +32,7 @@ AFTER_COMMIT = FaultPoint("uow.after_commit_before_wakeup", "committed, the rela
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _LOCK = "SELECT WHERE pg_try_advisory_xact_lock({:d})"  # its number of rows is the answer
+_WAIT_FOR_LOCK = "SELECT pg_advisory_xact_lock({:d})"
 
 Save = Callable[[], Awaitable[None]]
 
@@ -50,11 +52,13 @@ class UnitOfWork:
         self._emitted: list[Recorded] = []
         self._at_commit: list[Statement] = []
         self._lease = driver_connection(engine)
-        self._lock: int | None = None
+        self._lock: str | None = None
 
-    def locking(self, key: int) -> Self:
-        """Take this advisory lock with the transaction; `LockHeld` is raised if another transaction has it."""
-        self._lock = key
+    def locking(self, key: int, *, wait: bool = False) -> Self:
+        """Take this advisory lock with the transaction. If another transaction has it, `LockHeld` is raised; with `wait`, this
+        one waits for its end.
+        """
+        self._lock = (_WAIT_FOR_LOCK if wait else _LOCK).format(key)
         return self
 
     def see(self, aggregate: Aggregate, save: Save) -> None:
@@ -64,9 +68,13 @@ class UnitOfWork:
         """
         self._seen.append((aggregate, save))
 
-    def emit(self, event: DomainEvent, *, key: str, at: datetime, id: UUID | None = None) -> None:
-        """Add an event of a row that is not an aggregate. Give it an `id` that follows from its cause if there is one."""
-        self._emitted.append(Recorded(event, key, at) if id is None else Recorded(event, key, at, id=id))
+    def emit(
+        self, event: DomainEvent, *, key: str, at: datetime, id: UUID | None = None, traceparent: str | None = None
+    ) -> None:
+        """Add an event of a row that is not an aggregate. Give it an `id` that follows from its cause if there is one, and the
+        trace context that is stored with the row.
+        """
+        self._emitted.append(Recorded(event, key, at, id=id or new_id(), traceparent=traceparent))
 
     def after_commit(self, action: Callable[[], None]) -> None:
         """Run `action` once after the commit, never after a rollback. A crash after the commit loses it: for wake-ups only."""
@@ -94,7 +102,7 @@ class UnitOfWork:
     async def _begin(self) -> None:
         if self._lock is None:
             await self.connection.execute(_BEGIN)
-        elif await self.connection.execute(f"{_BEGIN}; {_LOCK.format(self._lock)}") == "SELECT 0":  # one round trip
+        elif await self.connection.execute(f"{_BEGIN}; {self._lock}") == "SELECT 0":  # one round trip
             raise LockHeld
 
     async def __aexit__(

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from structlog.testing import capture_logs
 from uuid_utils.compat import uuid7
 
 from e2e.support.bus import pull_all
@@ -83,6 +84,26 @@ async def written(engine: AsyncEngine) -> list[int]:
 async def claimed(engine: AsyncEngine) -> list[str]:
     async with engine.connect() as connection:
         return list((await connection.execute(text("SELECT status FROM processed_event"))).scalars())
+
+
+@pytest.mark.usefixtures("effects")
+async def test_the_log_has_one_line_for_a_batch_and_at_debug_one_for_each_event(
+    labour_units: UnitsOfWork, bus: PubSub
+) -> None:
+    consumer, known = a_consumer(labour_units, bus), delivery(1)
+    await consumer.handle([known])
+
+    with capture_logs() as lines:
+        await consumer.handle([known, delivery(2), delivery(1000)])
+
+    batch, *each = lines
+    counts = {"events": 3, "granted": 2, "already_completed": 1, "early": 1}
+    assert batch == {"event": "batch handled", "log_level": "info", "consumer": "tests", **counts}
+    assert [(line["log_level"], line["claim"], line["early"]) for line in each] == [
+        ("debug", "already completed", False),
+        ("debug", "granted", False),
+        ("debug", "granted", True),
+    ]
 
 
 @pytest.mark.usefixtures("effects")

@@ -1,6 +1,9 @@
 """CloudEvents on Pub/Sub: what one side writes the other reads, and what it cannot read it says so."""
 
+import json
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -94,6 +97,70 @@ def test_sequences_compare_as_text_like_the_numbers_they_stand_for_and_come_back
 
 def test_the_sequence_of_an_old_message_was_a_position_and_is_not_taken_for_a_sequence() -> None:
     assert open_envelope({**written(), "ce-sequence": "00000000000000004711"}, b"{}").sequence is None
+
+
+STRUCTURED = {"content-type": "application/cloudevents+json; charset=utf-8"}
+
+
+def structured(context: dict[str, str], **members: Any) -> bytes:
+    """The same event in structured mode."""
+    named = {name.removeprefix("ce-"): value for name, value in context.items() if name.startswith("ce-")}
+    return json.dumps({**named, "datacontenttype": context["content-type"], **members}).encode()
+
+
+def test_an_event_in_structured_mode_is_the_same_envelope_as_in_binary_mode() -> None:
+    context = written(sequence=7)
+
+    envelope = open_envelope(STRUCTURED, structured(context, data={"a": 1}))
+
+    assert envelope == open_envelope(context, b'{"a": 1}')
+
+
+def test_the_data_of_a_structured_event_may_be_encoded() -> None:
+    context = written()
+
+    envelope = open_envelope(STRUCTURED, structured(context, data_base64=b64encode(b'{"a":1}').decode()))
+
+    assert envelope == open_envelope(context, b'{"a":1}')
+
+
+def test_of_a_structured_message_the_body_counts_and_no_attribute() -> None:
+    other = uuid7()
+
+    envelope = open_envelope({**written(), **STRUCTURED}, structured(written(other), data={}))
+
+    assert envelope.id == other
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "bad-envelope"),
+        (b"no JSON", "bad-envelope"),
+        (b"[]", "bad-envelope"),
+        (b"{}", "no-event-id"),
+        (structured(written(), id={"nested": 1}, data={}), "bad-envelope"),
+        (structured(written(), data_base64="?"), "bad-envelope"),
+        (structured(written(), id=str(uuid4()), data={}), "no-event-id"),
+        (structured(written(), datacontenttype="text/xml", data="<a/>"), "bad-envelope"),
+        (structured(written(), specversion="0.3", data={}), "bad-envelope"),
+    ],
+)
+def test_a_malformed_structured_event_is_refused(body: bytes, reason: str) -> None:
+    with pytest.raises(Undecodable) as refused:
+        open_envelope(STRUCTURED, body)
+    assert refused.value.reason == reason
+
+
+def test_a_batch_of_structured_events_is_refused() -> None:
+    with pytest.raises(Undecodable, match="content-type"):
+        open_envelope({**written(), "content-type": "application/cloudevents-batch+json"}, b"[]")
+
+
+@given(st.binary(max_size=60))
+def test_no_garbage_in_structured_mode_gets_further_than_undecodable(body: bytes) -> None:
+    with pytest.raises(Undecodable):
+        open_envelope(STRUCTURED, body)
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=40), max_size=12), st.binary(max_size=40))

@@ -11,11 +11,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
+from e2e.support.api import OPERATOR, async_client
 from e2e.support.http_server import served
 from e2e.support.sample_events import Happened, emit
 from e2e.support.waiting import eventually
-from labour.app import build as labour_app
-from labour.settings import Settings as LabourSettings
+from labour.app import build as build_labour
+from labour.settings import ApiSettings as LabourSettings
 from messaging import claims
 from messaging.claims import Claim
 from messaging.database import driver_connection
@@ -237,7 +238,7 @@ async def test_consumers_at_work_neither_notice_nor_double_anything_while_months
 
 
 async def test_what_is_older_than_the_replay_horizon_is_not_replayed_and_the_answer_says_since_when_it_may_be(
-    labour_engine: AsyncEngine, labour_units: UnitsOfWork, labour_client: httpx.AsyncClient
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork, labour_operator: httpx.AsyncClient
 ) -> None:
     await emit(labour_units, Happened("a", 1), Happened("a", 2))
     async with labour_engine.begin() as connection:
@@ -248,8 +249,7 @@ async def test_what_is_older_than_the_replay_horizon_is_not_replayed_and_the_ans
         )
 
     async def replay(**wanted: object) -> httpx.Response:
-        operator = {"Authorization": "Bearer local-operations"}
-        return await labour_client.post("/operations/outbox/replay", json=wanted, headers=operator)
+        return await labour_operator.post("/operations/outbox/replay", json=wanted)
 
     refused = await replay(type=Happened.type)
     taken = await replay(type=Happened.type, since=refused.json()["oldest"])
@@ -262,11 +262,11 @@ async def test_what_is_older_than_the_replay_horizon_is_not_replayed_and_the_ans
 
 async def test_a_memory_that_is_too_short_is_refused_by_the_routes_too(labour_url: str) -> None:
     settings = LabourSettings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url, "RETENTION_DAYS": "5"})
-    async with served(labour_app(settings)) as url, httpx.AsyncClient(base_url=url) as client:
-        operator = {"Authorization": "Bearer local-operations"}
+    apis = build_labour(settings)
+    async with served(apis.public), served(apis.operators) as url, async_client(url, OPERATOR) as client:
         answers = [
-            await client.post("/operations/retention", headers=operator),
-            await client.post("/operations/outbox/replay", json={"type": "labour.begun"}, headers=operator),
+            await client.post("/operations/retention"),
+            await client.post("/operations/outbox/replay", json={"type": "labour.begun"}),
         ]
 
     for answer in answers:

@@ -1,0 +1,290 @@
+"""The metrics of every process: the only module that imports OpenTelemetry's metrics API.
+
+Without an SDK each call does nothing and costs less than a microsecond. `servicekit.metrics_export` starts the SDK. What happens
+often is recorded once for a batch, not for each event. Labels have few values: names of services, consumers, topics, routes and
+outcomes, never an id or anything about a person. docs/operations.md has the Prometheus names.
+
+There is one set of instruments for each process, hence the module's variables.
+"""
+
+import functools
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence, Sized
+from typing import Any, NamedTuple, Protocol, TypeVar
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, Observation
+from sqlalchemy import Engine, QueuePool
+
+from messaging import telemetry
+from messaging.claims import Claim
+
+C = TypeVar("C", bound=Callable[..., Awaitable[Any]])
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_TAP_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
+_LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+_SIZES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
+_SYSTEM = {"messaging.system": "gcp_pubsub"}
+
+_meter = metrics.get_meter("fernlabour")
+_counter, _histogram, _gauge = _meter.create_counter, _meter.create_histogram, _meter.create_observable_gauge
+
+_relay_events = _counter("fern.relay.events", description="Events that the relay tried to publish, by outcome.")
+_relay_batch = _histogram(
+    "fern.relay.batch_size", description="Rows of one pass.", explicit_bucket_boundaries_advisory=_SIZES
+)
+_consumer_events = _counter("fern.consumer.events", description="Deliveries of events, by outcome.")
+_consumer_batch = _histogram(
+    "fern.consumer.batch_size", description="Messages of one batch.", explicit_bucket_boundaries_advisory=_SIZES
+)
+_dead_letters = _counter("fern.dead_letters", description="Messages that were dead-lettered, by reason.")
+_operations = _histogram(
+    "messaging.client.operation.duration", "s", "Calls to the bus.", explicit_bucket_boundaries_advisory=_SECONDS
+)
+_sent = _counter("messaging.client.sent.messages", description="Messages that the bus was asked to take.")
+_consumed = _counter("messaging.client.consumed.messages", description="Messages that the bus delivered.")
+_processing = _histogram(
+    "messaging.process.duration", "s", "Handling of one batch.", explicit_bucket_boundaries_advisory=_SECONDS
+)
+_attempts = _counter("fern.sms.attempts", description="Attempts to send an SMS, by outcome.")
+_transitions = _counter("fern.sms.transitions", description="Messages that changed to a state of the ledger.")
+_doubled = _counter("fern.sms.doubled", description="Second messages that the provider delivered for one of ours.")
+_tap_to_sms = _histogram(
+    "fern.tap_to_sms",
+    "s",
+    "From the event until the provider accepted its SMS.",
+    explicit_bucket_boundaries_advisory=_TAP_SECONDS,
+)
+_requests = _histogram(
+    "http.server.request.duration", "s", "HTTP requests.", explicit_bucket_boundaries_advisory=_SECONDS
+)
+_lag = _histogram(
+    "fern.event_loop.lag",
+    "s",
+    "How late the event loop runs a timer.",
+    explicit_bucket_boundaries_advisory=_LAG_SECONDS,
+)
+
+enabled = False  # whether an SDK reads the instruments
+_service = "unknown"
+_process, _started, _waiting = "unknown", 0.0, 0.0
+_pools = WeakKeyDictionary[Engine, str]()
+
+
+class Claimed(Protocol):
+    """A part of `consumer.Received`."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def copies(self) -> int: ...
+
+
+def enable(process: str) -> None:
+    """Called once, when the SDK has been started. What an alert counts begins at 0: the increase of a series whose first value
+    is 1 is not seen.
+    """
+    global enabled, _service, _process, _started
+    enabled, _service, _process, _started = True, process.partition("-")[0], process, time.time()
+    if _service == "notification":
+        _doubled.add(0)
+
+
+def relay_pass(*, rows: int, **outcomes: int) -> None:
+    """A committed pass of the relay, or one that the bus did not answer."""
+    _relay_batch.record(rows, {"service": _service})
+    for outcome, count in outcomes.items():
+        if count:
+            _relay_events.add(count, {"service": _service, "outcome": outcome})
+
+
+_OUTCOMES = {
+    Claim.ALREADY_COMPLETED: "repeat",
+    Claim.HELD_ELSEWHERE: "contended",
+    Claim.TOO_EARLY: "early",
+}
+
+
+def consumer_starts(consumer: str) -> None:
+    """Its outcomes begin at 0, as `enable` says."""
+    for outcome in (*_OUTCOMES.values(), "failed", "dead"):
+        _consumer_events.add(0, {"consumer": consumer, "outcome": outcome})
+
+
+def batch_committed(
+    consumer: str, events: Sequence[Claimed], claimed: Mapping[UUID, Claim], early: Collection[UUID]
+) -> None:
+    """Counts deliveries: of an event that a batch has twice, the second delivery is a repeat."""
+    if not enabled:
+        return
+    handled, repeats, counts = 0, 0, Counter[str]()
+    for event in events:
+        if claimed[event.id] is Claim.GRANTED and event.id not in early:
+            handled += 1
+            repeats += event.copies - 1
+        else:
+            counts["early" if event.id in early else _OUTCOMES[claimed[event.id]]] += event.copies
+    counts += Counter(handled=handled, repeat=repeats)
+    for outcome, count in counts.items():
+        events_consumed(consumer, outcome, count)
+
+
+def events_consumed(consumer: str, outcome: str, count: int) -> None:
+    if count:
+        _consumer_events.add(count, {"consumer": consumer, "outcome": outcome})
+
+
+def batch_processed(consumer: str, size: int, started: float) -> None:
+    """`started` is a `time.perf_counter()`."""
+    labels = {"consumer": consumer}
+    _processing.record(time.perf_counter() - started, labels)
+    _consumer_batch.record(size, labels)
+    _consumed.add(size, _SYSTEM | labels)
+
+
+def dead_lettered(consumer: str, reason: str, count: int) -> None:
+    _dead_letters.add(count, {"consumer": consumer, "reason": reason})
+    events_consumed(consumer, "dead", count)
+
+
+def timed(operation: str) -> Callable[[C], C]:
+    """Measures a method of the bus whose first parameters are a topic or subscription, and messages or their ids."""
+
+    def decorate(call: C) -> C:
+        @functools.wraps(call)
+        async def measured(bus: Any, destination: str, messages: Sized, *rest: Any) -> Any:
+            labels = _SYSTEM | {"messaging.operation.name": operation, "messaging.destination.name": destination}
+            started = time.perf_counter()
+            try:
+                return await call(bus, destination, messages, *rest)
+            except Exception as error:
+                labels["error.type"] = type(error).__name__
+                raise
+            finally:
+                _operations.record(time.perf_counter() - started, labels)
+                if operation == "publish":
+                    _sent.add(len(messages), labels)
+
+        return measured  # type: ignore[return-value]
+
+    return decorate
+
+
+def sms_attempted(outcomes: Iterable[str]) -> None:
+    if not enabled:
+        return
+    for outcome, count in Counter(outcomes).items():
+        _attempts.add(count, {"outcome": outcome})
+
+
+class Sent(NamedTuple):
+    event_id: UUID
+    event_type: str
+    at: float  # Unix time
+    traceparent: str | None = None  # of the trace that a measurement of it is an example of
+
+
+def messages_moved(states: Iterable[str], sent: Iterable[Sent] = ()) -> None:
+    """Messages of the ledger that have changed to these states, and those of them that the provider has accepted."""
+    if not enabled:
+        return
+    for state, count in Counter(states).items():
+        _transitions.add(count, {"state": str(state)})
+    for event_id, event_type, at, traceparent in sent:
+        if event_id.version == 7:  # the first 48 bits are the time at which it was made, in milliseconds
+            seconds = max(0.0, at - (event_id.int >> 80) / 1000)
+            _tap_to_sms.record(seconds, {"event_type": event_type}, telemetry.context_of(traceparent))
+
+
+def sms_doubled() -> None:
+    _doubled.add(1)
+
+
+def request_answered(route: str, method: str, status: int, seconds: float) -> None:
+    labels = {"http.route": route, "http.request.method": method, "http.response.status_code": str(status)}
+    _requests.record(seconds, labels)
+
+
+def loop_lagged(seconds: float) -> None:
+    _lag.record(seconds)
+
+
+def process_waits(seconds: float) -> None:
+    """How long the process has waited for a dependency; 0 if it does not."""
+    global _waiting
+    _waiting = seconds
+
+
+def watch_pool(engine: Engine, name: str) -> None:
+    """Report the connections of the engine's pool from now on."""
+    _pools[engine] = name
+
+
+def _observe_pools(_: CallbackOptions) -> Iterable[Observation]:
+    for engine, name in list(_pools.items()):
+        if isinstance(pool := engine.pool, QueuePool):
+            labels = {"db.client.connection.pool.name": name}
+            yield Observation(pool.checkedout(), labels | {"state": "used"})
+            yield Observation(pool.checkedin(), labels | {"state": "idle"})
+
+
+_gauge("db.client.connection.count", [_observe_pools], description="Connections of a pool.")
+
+
+def _observe_process(_: CallbackOptions) -> Iterable[Observation]:
+    if enabled:
+        yield Observation(_started, {"process": _process})
+
+
+def _observe_waiting(_: CallbackOptions) -> Iterable[Observation]:
+    if enabled:
+        yield Observation(_waiting, {"process": _process})
+
+
+_gauge("fern.process.started", [_observe_process], "s", "When the process began, in seconds since 1970.")
+_gauge("fern.process.waiting", [_observe_waiting], "s", "How long it has waited for a dependency; 0 if none.")
+
+
+class Backlog:
+    """Gauges that `messaging.backlog` sets. None is reported before the first reading.
+
+    Between two readings, and while the database does not answer, an age goes on growing and a number stays as it was read: the
+    database of a backlog being unavailable must not look like an empty one.
+    """
+
+    def __init__(self) -> None:
+        self._values = dict[str, Callable[[], float]]()
+
+    def set_number(self, name: str, value: int) -> None:
+        self._values[name] = lambda: value
+
+    def set_age(self, name: str, seconds: float | None) -> None:
+        """None if nothing waits."""
+        since = time.monotonic() - (seconds or 0.0)
+        self._values[name] = (lambda: 0.0) if seconds is None else (lambda: time.monotonic() - since)
+
+    def gauge(self, name: str, unit: str, description: str) -> None:
+        def observe(_: CallbackOptions) -> Iterable[Observation]:
+            if value := self._values.get(name):
+                yield Observation(value(), {"service": _service})
+
+        _gauge(f"fern.{name}", [observe], unit, description)
+
+
+backlog = Backlog()
+backlog.gauge(
+    "outbox.oldest_waiting", "s", "Age of the oldest event that the relay has not published; 0 if none waits."
+)
+backlog.gauge("outbox.waiting", "", "Events to publish, up to 10,000.")
+backlog.gauge("outbox.parked", "", "Events that the bus rejects and that hold up their labour, up to 10,000.")
+backlog.gauge("notification.oldest_pending", "s", "Age of the oldest message that is due and was not taken; 0 if none.")
+backlog.gauge("notification.pending", "", "Messages to send, up to 10,000 of each priority.")
+backlog.gauge("notification.in_doubt", "", "Messages whose outcome is unknown, up to 10,000.")
+backlog.gauge("notification.oldest_in_doubt", "s", "Age of the message that has been in doubt for longest; 0 if none.")
+backlog.gauge(
+    "retention.undone", "", "1 if the last run of retention left what it had to delete: put off, or a wrong clock."
+)

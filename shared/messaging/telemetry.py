@@ -1,0 +1,227 @@
+"""Traces: from the HTTP request through outbox, relay, bus, claim, ledger and provider to `told`, in one trace.
+
+Only this module imports OpenTelemetry's tracing API. `servicekit.telemetry` starts the SDK. Without the SDK, spans record nothing
+and cost nothing measurable, and the trace of a caller is passed on.
+
+A trace outlives every process because its context is stored: with the event in the outbox, and with the message in the ledger.
+What continues a trace reads the context from there. So a redelivery, a retry after a crash and a question about a message in
+doubt are in the trace of the request that caused them.
+
+| span                            | kind     | parent                                                                 |
+|---------------------------------|----------|------------------------------------------------------------------------|
+| `PUT …/complete`                | SERVER   | the caller's, from the header `traceparent`                            |
+| `create labour.completed`       | PRODUCER | the request                                                            |
+| `publish labour.completed`      | CLIENT   | the `create` span of the event                                         |
+| `process notification`          | CONSUMER | the same                                                               |
+| `send sms`, `ask about sms`     | CLIENT   | the `process` span that wrote the message                              |
+| `POST /webhooks/twilio/status`  | SERVER   | `send sms`, whose context is in the URL of the callback                |
+
+An event that tells the outcome of a message has no `create` span: it continues the trace with the context of the message.
+
+A step that handles a batch has a span in each trace of its events, and these are linked with each other. With more than `OWN`
+traces there is one span, in the first of them, with links to the next `LINKS`. So what a batch costs does not grow with its
+size. Traces that are not sampled do not count, and cost a look at their event.
+
+Spans have ids, types, counts and names of errors as attributes. They never have a phone number, a name, a text, or the message
+of an exception.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import NamedTuple
+from uuid import UUID
+
+from opentelemetry import context, trace
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+
+Attributes = Mapping[str, AttributeValue]
+
+_TRACER = trace.get_tracer("fernlabour")
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+ERROR = StatusCode.ERROR
+CLIENT, CONSUMER = SpanKind.CLIENT, SpanKind.CONSUMER
+LABOUR, EVENT = "fern.labour.id", "cloudevents.event_id"
+OWN = 8  # traces of a batch that have a span of their own: enough to read, and large batches stay cheap
+LINKS = 8  # of one span: a link costs a tenth of a span, and the largest batches have a hundred traces
+_SPANS = context.create_key("fern-spans")  # the spans of the current step, by trace id
+_stored = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})").fullmatch  # a context as `_format` writes it
+
+
+class Ids(NamedTuple):
+    """The current span as log lines name it."""
+
+    trace_id: str
+    span_id: str
+    sampled: bool
+
+
+def current_ids() -> Ids | None:
+    found = trace.get_current_span().get_span_context()
+    if not found.is_valid:
+        return None
+    return Ids(f"{found.trace_id:032x}", f"{found.span_id:016x}", found.trace_flags.sampled)
+
+
+def traceparent() -> str | None:
+    """The context of the current span as the W3C writes it, or None outside a trace."""
+    return _format(trace.get_current_span().get_span_context())
+
+
+def continuing(origin: str | None) -> str | None:
+    """The context to store with what follows from `origin`: that of the current step in the same trace, else `origin`."""
+    spans: Mapping[str, str] = context.get_value(_SPANS) or {}  # type: ignore[assignment]
+    return spans.get(origin[3:35], origin) if origin else None
+
+
+class Spans:
+    """The spans of one step. Without any, setting an attribute does nothing."""
+
+    def __init__(self, spans: Sequence[Span] = ()) -> None:
+        self._spans = spans
+
+    def set(self, attributes: Attributes) -> None:
+        for span in self._spans:
+            span.set_attributes(attributes)
+
+
+UNTRACED = nullcontext(Spans())  # where nothing is sampled
+
+
+@contextmanager
+def request(name: str, incoming: str | None, attributes: Attributes) -> Iterator[Span]:
+    """The span of an HTTP request, in the caller's trace if `incoming` is well formed. The caller of this sets its outcome."""
+    around = _PROPAGATOR.extract({"traceparent": incoming}, context.Context()) if incoming else context.Context()
+    span = _TRACER.start_span(name, around, SpanKind.SERVER, attributes)
+    token = context.attach(trace.set_span_in_context(span))
+    try:
+        yield span
+    except BaseException as error:
+        _fail(span, error)
+        raise
+    finally:
+        context.detach(token)
+        span.end()
+
+
+def create(event_type: str, event_id: UUID, key: str, origin: str | None = None) -> str | None:
+    """Record that an event was created in the current span, and return the context to store with it: None if the trace is not
+    sampled, since no process would read it. `key` is the id of its labour.
+
+    An event that tells about something else goes on with `origin`, the context stored with that, and has no span.
+    """
+    if origin:
+        return origin if _is_sampled(origin) else None
+    if not trace.get_current_span().get_span_context().trace_flags.sampled:
+        return None
+    attributes: Attributes = {
+        LABOUR: key,
+        EVENT: str(event_id),
+        "messaging.system": "gcp_pubsub",
+        "messaging.operation.name": "create",
+        "messaging.operation.type": "create",
+        "messaging.destination.name": event_type,
+    }
+    span = _TRACER.start_span(f"create {event_type}", None, SpanKind.PRODUCER, attributes)
+    span.end()
+    return _format(span.get_span_context())
+
+
+def batch(
+    name: str, kind: SpanKind, origins: Iterable[str | None], attributes: Attributes
+) -> AbstractContextManager[Spans]:
+    """The spans of a step that handles the events of `origins` together. The first is the current span in the block."""
+    sampled = [one for one in origins if one and _is_sampled(one)]
+    return _step(name, kind, list({one[3:35]: one for one in sampled}.values()), attributes) if sampled else UNTRACED
+
+
+def call(name: str, origin: str | None, attributes: Attributes) -> AbstractContextManager[Spans]:
+    """The span of a call to the provider, in the trace of the message's event. It is the current span in the block."""
+    return batch(name, CLIENT, [origin], attributes)
+
+
+@contextmanager
+def _step(name: str, kind: SpanKind, origins: Sequence[str], attributes: Attributes) -> Iterator[Spans]:
+    own = origins if len(origins) <= OWN else origins[:1]
+    links = [Link(found) for one in origins[len(own) :][:LINKS] if (found := _read(one))]
+    first = _TRACER.start_span(name, _context(own[0]), kind, attributes, links)
+    linked = [Link(first.get_span_context())]
+    spans = [first, *(_TRACER.start_span(name, _context(one), kind, attributes, linked) for one in own[1:])]
+    contexts = {one[3:35]: one for span in spans if (one := _format(span.get_span_context()))}
+    try:
+        with _attached(context.set_value(_SPANS, contexts, trace.set_span_in_context(first))):
+            yield Spans(spans)
+    except BaseException as error:
+        for span in spans:
+            _fail(span, error)
+        raise
+    finally:
+        for span in spans:
+            span.end()
+
+
+def outside() -> AbstractContextManager[object]:
+    """No span is the current one in the block: for work that a task does for other tasks, too."""
+    return _attached(context.Context())
+
+
+def messaging_attributes(
+    operation: str, kind: str, destination: str, *, count: int, event_id: object, labour_id: str
+) -> dict[str, AttributeValue]:
+    """As the conventions for messaging name them. A batch of one has the ids of its event and its labour."""
+    one: dict[str, AttributeValue] = {EVENT: str(event_id), LABOUR: labour_id} if count == 1 else {}
+    return one | {
+        "messaging.system": "gcp_pubsub",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": kind,
+        "messaging.destination.name": destination,
+        "messaging.batch.message_count": count,
+    }
+
+
+def _is_sampled(origin: str) -> bool:
+    """Costs less than to read all of it, which most events do not need."""
+    return origin[-1] in "13579bdf"
+
+
+def _read(origin: str) -> SpanContext | None:
+    """Of a stored context: the propagator, which reads what others write, takes five times as long."""
+    if not (parts := _stored(origin)):
+        return None
+    trace_id, span_id, flags = parts.groups()
+    found = SpanContext(int(trace_id, 16), int(span_id, 16), True, TraceFlags(int(flags, 16)))
+    return found if found.is_valid else None
+
+
+def context_of(origin: str | None) -> context.Context | None:
+    """For a measurement that belongs to a trace; None if that is not sampled."""
+    return _context(origin) if origin and _is_sampled(origin) else None
+
+
+def _context(origin: str) -> context.Context:
+    found = _read(origin)
+    return context.Context() if found is None else trace.set_span_in_context(NonRecordingSpan(found), context.Context())
+
+
+def _format(found: SpanContext) -> str | None:
+    if not found.is_valid:
+        return None
+    return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
+
+
+@contextmanager
+def _attached(wanted: context.Context) -> Iterator[None]:
+    token = context.attach(wanted)
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
+def _fail(span: Span, error: BaseException) -> None:
+    """An error is named by its type only: its message may have personal data."""
+    span.set_attribute("error.type", type(error).__name__)
+    span.set_status(ERROR)

@@ -1,0 +1,87 @@
+"""Spans of batches, with the real SDK: how many there are, and what they are linked with."""
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from messaging import telemetry
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """What the SDK would send. The provider is not the process's, which can be set only once."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(telemetry, "_TRACER", provider.get_tracer("test"))
+    return exporter
+
+
+def contexts(count: int, flags: str = "01") -> list[str]:
+    return [f"00-{uuid4().hex}-{uuid4().hex[:16]}-{flags}" for _ in range(count)]
+
+
+def handled(exporter: InMemorySpanExporter, origins: Sequence[str | None]) -> list[ReadableSpan]:
+    """The spans of a batch of events with these stored contexts, in the order they began."""
+    with telemetry.batch("handle", telemetry.CONSUMER, origins, {}):
+        pass
+    return sorted(exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
+
+
+def traces(spans: Sequence[ReadableSpan]) -> list[str]:
+    return [f"{found.trace_id:032x}" for span in spans if (found := span.get_span_context())]
+
+
+def test_a_small_batch_has_a_span_in_each_trace(exporter: InMemorySpanExporter) -> None:
+    origins = contexts(telemetry.OWN)
+
+    spans = handled(exporter, [*origins, None, origins[0]])
+
+    assert traces(spans) == [one[3:35] for one in origins]
+    assert [len(span.links) for span in spans] == [0] + [1] * (telemetry.OWN - 1)
+
+
+def test_the_spans_and_links_of_a_batch_do_not_grow_with_it(exporter: InMemorySpanExporter) -> None:
+    origins = contexts(10 * telemetry.LINKS)
+
+    [span] = handled(exporter, origins)
+
+    assert traces([span]) == [origins[0][3:35]]
+    assert [f"{link.context.trace_id:032x}" for link in span.links] == [
+        one[3:35] for one in origins[1:][: telemetry.LINKS]
+    ]
+
+
+def test_a_batch_without_a_sampled_trace_has_no_span(exporter: InMemorySpanExporter) -> None:
+    assert handled(exporter, [None, "", *contexts(3, flags="00")]) == []
+
+
+@pytest.mark.parametrize("stored", ["01", "00-xyz-01", f"00-{'0' * 32}-{'1' * 16}-01", f"00-{'_1' * 16}-{'1' * 16}-01"])
+def test_a_context_that_is_not_one_is_not_linked(exporter: InMemorySpanExporter, stored: str) -> None:
+    [span] = handled(exporter, [*contexts(telemetry.OWN), stored])
+
+    assert len(span.links) == telemetry.OWN - 1
+
+
+def test_an_outcome_goes_on_with_the_context_of_its_message(exporter: InMemorySpanExporter) -> None:
+    [sampled, unsampled] = [*contexts(1), *contexts(1, flags="00")]
+
+    stored = [telemetry.create("notification.sent", uuid4(), "labour", origin) for origin in (sampled, unsampled)]
+
+    assert stored == [sampled, None]
+    assert exporter.get_finished_spans() == ()
+
+
+def test_an_event_of_a_request_has_a_span_only_if_it_is_sampled(exporter: InMemorySpanExporter) -> None:
+    [sampled, unsampled] = [*contexts(1), *contexts(1, flags="00")]
+
+    for incoming in (unsampled, sampled):
+        with telemetry.request("PUT", incoming, {}):
+            stored = telemetry.create("labour.completed", uuid4(), "labour")
+
+    assert stored
+    assert [span.name for span in exporter.get_finished_spans()] == ["create labour.completed", "PUT"]
+    assert traces(exporter.get_finished_spans()) == [sampled[3:35]] * 2
