@@ -6,7 +6,7 @@ looked up, the token verified or the database asked. So a refused request has no
 admitted is answered as fast as by a process that is just fully used.
 
 - Health routes need no slot: a process that refuses requests is busy, not broken, and replacing it would not help.
-- Operators' routes have slots of their own, so that they can be reached while the others are taken, and wait longer.
+- The operators' listener has slots of its own, so that it can be reached while the others are taken, and waits longer.
 - A live stream gives its slot back when it begins, as every response does. Its later queries have connections of their own.
 - Callbacks and pushed messages wait like any request. Pub/Sub repeats what was refused; docs/operations.md has what Twilio does.
 """
@@ -20,7 +20,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from structlog import get_logger
 
-from servicekit.http_limits import OPERATOR_SLOTS, HttpLimits
+from servicekit.http_limits import HttpLimits
 from servicekit.problems import busy, encode
 
 log = get_logger()
@@ -28,7 +28,6 @@ log = get_logger()
 HEALTH = "/health/"
 SHORT_PAUSE, LONG_PAUSE = 3, 12  # seconds: the longest `Retry-After` while few requests are refused, and while many are
 WINDOW = 1.0  # seconds in which requests are counted, and between two log lines
-OPERATOR_SECONDS = 5.0  # that an operator's request waits for a slot
 
 _ANSWERS = {seconds: encode(busy(seconds)) for seconds in range(1, LONG_PAUSE + 1)}
 
@@ -103,23 +102,22 @@ class RetryAfter:
 
 
 class Admission:
-    """`operators` are the beginnings of the paths of operators' routes."""
+    """One for each listener."""
 
-    def __init__(self, app: ASGIApp, limits: HttpLimits, operators: tuple[str, ...]) -> None:
-        self._app, self._operators = app, operators
+    def __init__(self, app: ASGIApp, limits: HttpLimits) -> None:
+        self._app = app
         self._slots = Slots(limits.concurrency, queue=limits.queue, seconds=limits.queue_seconds)
-        self._operator_slots = Slots(OPERATOR_SLOTS, queue=limits.queue, seconds=OPERATOR_SECONDS)
         self._retry_after = RetryAfter()
 
     def is_limited(self, path: str) -> bool:
-        """False for the routes that must be reached while a process is overloaded: health and operators'."""
-        return not path.startswith((HEALTH, *self._operators))
+        """False for the health routes, which must be reached while a process is overloaded."""
+        return not path.startswith(HEALTH)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != ScopeType.HTTP or scope["path"].startswith(HEALTH):
+        if scope["type"] != ScopeType.HTTP or not self.is_limited(scope["path"]):
             await self._app(scope, receive, send)
             return
-        slots = self._operator_slots if scope["path"].startswith(self._operators) else self._slots
+        slots = self._slots
         if not (slots.take() or await slots.wait()):
             await self.refuse(scope, receive, send)
             return

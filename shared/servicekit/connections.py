@@ -1,13 +1,14 @@
 """The HTTP connections of a process: limits on the time that a client takes, and on the number of connections.
 
 uvicorn waits for ever for the rest of a request, and its own limit on connections refuses health checks too, in plain text.
-`HttpConnection` changes five things:
+`HttpConnection` changes six things:
 
 - The head of a request must arrive within `header_seconds` of its first byte, and the body within `body_seconds` of the head. If
   it does not, the answer is 408 and the connection is closed. A connection on which nothing is sent is closed as late as that.
+- The target and the headers of a request have at most `MAX_HEAD` bytes, and so has any other part that the parser keeps until it
+  is complete. If there are more, the answer is 431 and the connection is closed, before the memory and the time are spent.
 - The application gets a request when it has arrived completely, so a slow client takes no slot (`servicekit.admission`).
-- While there are too many connections, requests are refused as `busy` and their connections closed; not those for health
-  and operators.
+- While there are too many connections, requests are refused as `busy` and their connections closed; not those for health.
 - What is no HTTP is answered by a problem, as everything else.
 - A stop closes connections with half a request at once.
 
@@ -21,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from servicekit.admission import Admission
-from servicekit.http_limits import MAX_BODY, HttpLimits
+from servicekit.http_limits import MAX_BODY, MAX_HEAD, HttpLimits
 from servicekit.problems import Problem, encode
 
 NEVER = float("inf")
@@ -32,6 +33,15 @@ _NOT_HTTP = Problem(
 _TOO_LATE = Problem(
     408, "request-timeout", "The request did not arrive completely in time. Nothing was changed. Send it again."
 )
+_HEAD_TOO_LARGE = Problem(
+    431,
+    "headers-too-large",
+    f"The target and the headers of a request may have {MAX_HEAD} bytes. Send fewer or shorter ones.",
+)
+
+
+class HeadTooLarge(Exception):
+    """Ends the parsing of a request. The client gets `_HEAD_TOO_LARGE`."""
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -43,6 +53,8 @@ class HttpConnection(HttpToolsProtocol):
         self._limits: HttpLimits = state.limits
         self._admission: Admission | None = state.get("admission")
         self._arriving: tuple[RequestResponseCycle, Any] | None = None  # a request whose body is not complete
+        self._head = 0  # bytes of the target, the headers and the trailers of the current request
+        self._incomplete = 0  # bytes since the head, a part of the body or the end of a request was complete
         self.deadline = NEVER
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -52,13 +64,31 @@ class HttpConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.deadline == NEVER:  # an empty line before a request stops the keep-alive timer, and begins no request
             self.deadline = self.loop.time() + self._limits.header_seconds
+        self._incomplete += len(data)
         super().data_received(data)
+        if self._incomplete > MAX_HEAD and not self.transport.is_closing():
+            self._answer(_HEAD_TOO_LARGE)
 
     def on_message_begin(self) -> None:
+        self._head = 0
         super().on_message_begin()
         self.deadline = self.loop.time() + self._limits.header_seconds
 
+    def on_url(self, url: bytes) -> None:
+        self._count_head(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count_head(name, value)
+        super().on_header(name, value)
+
+    def _count_head(self, *parts: bytes) -> None:
+        self._head += sum(map(len, parts)) + 4  # a colon, a blank and the end of the line
+        if self._head > MAX_HEAD:
+            raise HeadTooLarge
+
     def on_headers_complete(self) -> None:
+        self._incomplete = 0
         self.deadline = self.loop.time() + self._limits.body_seconds
         super().on_headers_complete()
 
@@ -72,6 +102,7 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
+        self._incomplete = 0
         if self._arriving is None:
             super().on_body(body)
             return
@@ -81,6 +112,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
+        self._incomplete = 0
         self.deadline = NEVER
         self._hand_over_arriving()
 
@@ -115,7 +147,7 @@ class HttpConnection(HttpToolsProtocol):
         return cycle.response_complete and self.scope is not cycle.scope
 
     def send_400_response(self, msg: str) -> None:
-        self._answer(_NOT_HTTP)
+        self._answer(_HEAD_TOO_LARGE if self._head > MAX_HEAD else _NOT_HTTP)
 
     def _answer(self, problem: Problem) -> None:
         headers, body = encode(problem)

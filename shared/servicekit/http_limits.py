@@ -9,12 +9,15 @@ HTTP_BODY_SECONDS         seconds in which the body of a request must arrive (10
 HTTP_KEEP_ALIVE_SECONDS   seconds that a connection stays open without a request (20); behind a proxy, more than the proxy's own
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from servicekit.settings import Environment
 
 MAX_BODY = 100_000  # bytes
+MAX_HEAD = 32_768  # bytes of the target and the headers of a request
 OPERATOR_SLOTS = 2  # requests of operators that are handled at once, beside HTTP_CONCURRENCY
+OPERATOR_SECONDS = 5.0  # that an operator's request waits for a slot
+OPERATOR_CONNECTIONS = 50  # open connections to the operators' listener
 BACKGROUND_CONNECTIONS = 4  # for what is no request: sharing rate limits, and reading changes for live streams
 
 
@@ -39,6 +42,12 @@ class HttpLimits:
             header_seconds=environment.number("HTTP_HEADER_SECONDS", default.header_seconds, float, least=0.1),
             body_seconds=environment.number("HTTP_BODY_SECONDS", default.body_seconds, float, least=0.1),
             keep_alive_seconds=environment.number("HTTP_KEEP_ALIVE_SECONDS", default.keep_alive_seconds, int, least=1),
+        )
+
+    def for_operators(self) -> "HttpLimits":
+        """The limits of the operators' listener: few requests at once, which may wait longer."""
+        return replace(
+            self, concurrency=OPERATOR_SLOTS, queue_seconds=OPERATOR_SECONDS, connections=OPERATOR_CONNECTIONS
         )
 
     @property

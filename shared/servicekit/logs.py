@@ -7,6 +7,7 @@ over the whole line.
 
 import json
 import logging
+import os
 import sys
 from datetime import datetime
 from typing import Any
@@ -15,12 +16,13 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from messaging import clock
+from messaging import clock, telemetry
 from messaging.masking import mask
 
 _PRIVATE_FIELDS = frozenset(
-    {"phone", "to", "from", "from_", "body", "text", "name", "mother_name", "person_name", "payload"}
+    {"phone", "to", "from", "from_", "body", "text", "name", "mother_name", "baby_name", "person_name", "payload"}
 )
+_SEVERITIES = {"exception": "ERROR", "warn": "WARNING", "fatal": "CRITICAL"}  # others are named as their method
 _SCALARS = frozenset({str, int, float, bool, type(None), datetime})
 
 
@@ -36,9 +38,21 @@ def mask_value(value: Any) -> Any:
     return mask(str(value))
 
 
-def _add_time(_: WrappedLogger, __: str, fields: EventDict) -> EventDict:
-    fields["timestamp"] = clock.now()
-    return fields
+def _add_origin(project: str) -> Processor:
+    """Adds the severity, the time and the current span. With a `project`, also under the names that Cloud Logging reads."""
+
+    def add(_: WrappedLogger, method: str, fields: EventDict) -> EventDict:
+        fields["severity"] = _SEVERITIES.get(method) or method.upper()
+        fields["timestamp"] = clock.now()
+        if span := telemetry.current_ids():
+            fields["trace_id"], fields["span_id"] = span.trace_id, span.span_id
+            if project:
+                fields["logging.googleapis.com/trace"] = f"projects/{project}/traces/{span.trace_id}"
+                fields["logging.googleapis.com/spanId"] = span.span_id
+                fields["logging.googleapis.com/trace_sampled"] = span.sampled
+        return fields
+
+    return add
 
 
 def _to_line(_: WrappedLogger, __: str, fields: EventDict) -> str:
@@ -70,8 +84,7 @@ def configure(process: str, level: str = "INFO") -> None:
     """Call once per process. Records of other libraries are formatted and masked like ours."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        _add_time,
+        _add_origin("" if os.environ.get("PUBSUB_EMULATOR_HOST") else os.environ.get("PUBSUB_PROJECT_ID", "")),
         structlog.processors.format_exc_info,
     ]
     structlog.configure(
@@ -88,7 +101,8 @@ def configure(process: str, level: str = "INFO") -> None:
         )
     )
     root = logging.getLogger()
-    root.handlers, root.level = [handler], logging.getLevelName(level)
+    # Other libraries describe their own work at DEBUG: connections, frames, retries.
+    root.handlers, root.level = [handler], max(logging.getLevelName(level), logging.INFO)
     for noisy in ("uvicorn.access", "httpx", "twilio.async_http_client", "twilio.http_client"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     for propagating in ("uvicorn", "uvicorn.error", "uvicorn.access"):

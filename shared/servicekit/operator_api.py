@@ -1,37 +1,36 @@
 """Routes for operators: inspect and change the outbox, replay events, look up claims, run the retention.
 
-All of them need the operations token. Long work is done in batches: each call handles one and returns where the next begins.
+They are on the operators' listener, which checks tokens and scopes (`servicekit.operator_access`). Long work is done in batches:
+each call handles one and returns where the next begins.
 """
 
-import hmac
+import asyncio
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
-from litestar import Controller, get, post
-from litestar.connection import ASGIConnection
+from litestar import Controller, Response, get, post
 from litestar.di import NamedDependency
-from litestar.exceptions import NotAuthorizedException
-from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
-from litestar.types import ControllerRouterHandler, Guard
+from litestar.types import ControllerRouterHandler
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from messaging import claims, clock_offset, outbox, outbox_admin
+from messaging import claims, clock_offset, metrics, outbox, outbox_admin
 from messaging.claims import ClaimCounts, ClaimRow
 from messaging.database import driver_connection
 from messaging.errors import ClockWrong
 from messaging.outbox import OutboxCounts, OutboxRow
 from messaging.outbox_admin import Batch, ParkedGroup, Replays
 from messaging.retention import Retention, RetentionReport
+from servicekit import metrics_export
 from servicekit.problems import Problem
 from servicekit.text import LINE, NAME
 from servicekit.web import Items
 
 SLICE = 10  # batches that one call for retention deletes
 
-Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
+Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="The most rows of the answer.")]
 BatchSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -64,21 +63,11 @@ class GivenUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     event_ids: Annotated[list[UUID], msgspec.Meta(max_length=1000)]
 
 
-def operator_guard(token: str) -> Guard:
-    expected = f"Bearer {token}".encode()
-
-    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-        if not hmac.compare_digest(connection.headers.get("authorization", "").encode(), expected):
-            raise NotAuthorizedException("Operations routes need `Authorization: Bearer <OPERATIONS_TOKEN>`.")
-
-    return guard
-
-
 class OutboxOperations(Controller):
     path = "/operations/outbox"
     tags = ("operations",)
 
-    @get(summary="List outbox rows, oldest first, without their payloads.")
+    @get(operation_id="list_outbox_rows", summary="List outbox rows, oldest first, without their payloads.")
     async def list_rows(
         self,
         engine: NamedDependency[AsyncEngine],
@@ -88,6 +77,9 @@ class OutboxOperations(Controller):
         newest: FromQuery[bool] = False,
         limit: Limit = 100,
     ) -> Items[OutboxRow]:
+        """Lists the rows of some events, of one ordering key (a labour), or all. `parked` lists parked rows only, `newest` the
+        last rows first.
+        """
         async with engine.begin() as connection:
             return Items(
                 await outbox.rows(
@@ -100,38 +92,75 @@ class OutboxOperations(Controller):
                 )
             )
 
-    @post("/{event_id:uuid}/retry", status_code=200, summary="Retry a pending row at once.")
+    @post(
+        "/{event_id:uuid}/retry",
+        operation_id="retry_outbox_row",
+        status_code=200,
+        summary="Retry a pending row at once.",
+        refuses={404: "no-pending-event"},
+    )
     async def retry(self, engine: NamedDependency[AsyncEngine], event_id: FromPath[UUID]) -> OutboxRow:
+        """A parked row is pending again, with all its attempts, and so are the later rows of its labour."""
         async with engine.begin() as connection:
             return _found(await outbox_admin.retry(connection, event_id), event_id)
 
-    @post("/{event_id:uuid}/discard", status_code=200, summary="Discard a pending row for good.")
+    @post(
+        "/{event_id:uuid}/discard",
+        operation_id="discard_outbox_row",
+        status_code=200,
+        summary="Discard a pending row for good.",
+        refuses={404: "no-pending-event"},
+    )
     async def discard(self, engine: NamedDependency[AsyncEngine], event_id: FromPath[UUID]) -> OutboxRow:
+        """The event is never published, so what it would cause does not happen. The later rows of its labour go on."""
         async with engine.begin() as connection:
             return _found(await outbox_admin.discard(connection, event_id), event_id)
 
-    @get("/parked", summary="List parked rows by type and reason, the largest group first.")
+    @get(
+        "/parked",
+        operation_id="list_parked_groups",
+        summary="List parked rows by type and reason, the largest group first.",
+    )
     async def list_groups(self, engine: NamedDependency[AsyncEngine]) -> Items[ParkedGroup]:
+        """Each group has the number of rows, the number of labours that they hold up, and the oldest row."""
         async with engine.begin() as connection:
             return Items(await outbox_admin.parked_groups(connection))
 
-    @post("/parked/retry", status_code=200, summary="Retry a group of parked rows, one batch per call.")
+    @post(
+        "/parked/retry",
+        operation_id="retry_parked_rows",
+        status_code=200,
+        summary="Retry a group of parked rows, one batch per call.",
+    )
     async def retry_parked(self, engine: NamedDependency[AsyncEngine], data: JSONBody[Parked]) -> Batch:
+        """The rows are pending again, with all their attempts. Rows that fail again are parked again."""
         return await _change_parked(engine, data, discard=False)
 
-    @post("/parked/discard", status_code=200, summary="Discard a group of parked rows for good, one batch per call.")
+    @post(
+        "/parked/discard",
+        operation_id="discard_parked_rows",
+        status_code=200,
+        summary="Discard a group of parked rows for good, one batch per call.",
+    )
     async def discard_parked(self, engine: NamedDependency[AsyncEngine], data: JSONBody[Parked]) -> Batch:
+        """The events are never published, so what they would cause does not happen."""
         return await _change_parked(engine, data, discard=True)
 
-    @post("/replay", status_code=200, summary="Publish events again, one batch per call.")
+    @post(
+        "/replay",
+        operation_id="replay_events",
+        status_code=200,
+        summary="Publish events again, one batch per call.",
+        refuses={400: "replay-of-everything", 409: "beyond-the-replay-horizon"},
+    )
     async def replay(
         self,
         engine: NamedDependency[AsyncEngine],
         retention: NamedDependency[Retention],
         data: JSONBody[Replay],
     ) -> Batch:
-        """Refused if one of the events is older than the replay horizon: its claim may be deleted, and then it would have its
-        effect a second time.
+        """Consumers that have completed an event ignore it. Refused if one of the events is older than the replay horizon: its
+        claim may be deleted, and then it would have its effect a second time. With `dry_run` the events are only listed.
         """
         if not (data.since or data.until or data.ordering_key or data.type):
             raise Problem(400, "replay-of-everything", "Select the events: pass since, until, ordering_key or type.")
@@ -152,8 +181,13 @@ class OutboxOperations(Controller):
                 connection, wanted, dry_run=data.dry_run, after=data.after, limit=data.limit
             )
 
-    @get("/replay", summary="Count the replayed events that are not published again yet.")
+    @get(
+        "/replay",
+        operation_id="count_replays",
+        summary="Count the replayed events that are not published again yet.",
+    )
     async def show_replays(self, engine: NamedDependency[AsyncEngine]) -> Replays:
+        """Both numbers are 0 when a replay is finished. Parked rows need an operator."""
         async with engine.begin() as connection:
             return await outbox_admin.replays(connection)
 
@@ -162,26 +196,36 @@ class ClaimOperations(Controller):
     path = "/operations/claims"
     tags = ("operations",)
 
-    @get(summary="List the claims of events: by which consumer, and when.")
+    @get(operation_id="list_claims", summary="List the claims of events: by which consumer, and when.")
     async def list_claims(
         self, engine: NamedDependency[AsyncEngine], event_id: FromQuery[list[UUID]]
     ) -> Items[ClaimRow]:
+        """An event without a row was not claimed by a consumer of this service, or its claim is older than the retention."""
         async with driver_connection(engine) as connection:
             return Items(await claims.rows(connection, event_id))
 
-    @post("/discard", status_code=200, summary="Discard events for a consumer. Returns those that were not completed.")
+    @post(
+        "/discard",
+        operation_id="discard_claims",
+        status_code=200,
+        summary="Discard events for a consumer.",
+    )
     async def discard_claims(self, engine: NamedDependency[AsyncEngine], data: JSONBody[GivenUp]) -> Items[UUID]:
+        """Returns those that were not completed. From now on a delivery of them is acknowledged and has no effect."""
         async with driver_connection(engine) as connection:
             return Items(await claims.discard(connection, data.consumer, data.event_ids))
 
 
 @post(
     "/operations/retention",
+    operation_id="run_retention",
     status_code=200,
     summary="Delete a slice of old claims and outbox rows.",
     tags=["operations"],
+    refuses={409: "retention-too-short clock-wrong"},
 )
 async def forget(retention: NamedDependency[Retention]) -> RetentionReport:
+    """Call it again while `more` is true. Deletes nothing that a replay may still need."""
     try:
         return await retention.run_once(batches=SLICE)
     except ClockWrong as error:
@@ -199,13 +243,35 @@ class Pipeline(msgspec.Struct, frozen=True):
     claims: ClaimCounts
 
 
-@get("/operations/pipeline", summary="Count the rows of the outbox and the claims.", tags=["operations"])
+@get(
+    "/operations/pipeline",
+    operation_id="count_pipeline",
+    summary="Count the rows of the outbox and the claims.",
+    tags=["operations"],
+)
 async def show_pipeline(engine: NamedDependency[AsyncEngine]) -> Pipeline:
+    """Costs a few counts over indexes. `topics` and `held` count events by topic."""
     async with engine.connect() as connection:
         recorded, topics = await outbox.counts(connection), await outbox.count_topics(connection)
         held = await outbox.count_topics(connection, held=True)
     async with driver_connection(engine) as driver:
         return Pipeline(recorded, topics, held, await claims.counts(driver))
+
+
+@get(
+    "/metrics",
+    operation_id="get_metrics",
+    summary="Get the metrics of this process in Prometheus' text format.",
+    tags=["operations"],
+    media_type="text/plain",
+    refuses={404: "no-metrics"},
+    example="# HELP fern_event_loop_lag_seconds How late the event loop runs a timer.",
+)
+async def show_metrics() -> Response[bytes]:
+    """Prometheus sends a bearer token with the scope `read`. Asks nothing of the database."""
+    if not metrics.enabled:
+        raise Problem(404, "no-metrics", "This process records no metrics: set MONITOR_PORT.")
+    return Response(await asyncio.to_thread(metrics_export.text), media_type=metrics_export.CONTENT_TYPE)
 
 
 async def _change_parked(engine: AsyncEngine, data: Parked, *, discard: bool) -> Batch:
@@ -223,4 +289,10 @@ def _found(row: OutboxRow | None, event_id: UUID) -> OutboxRow:
     return row
 
 
-OPERATIONS: tuple[ControllerRouterHandler, ...] = (OutboxOperations, ClaimOperations, forget, show_pipeline)
+OPERATIONS: tuple[ControllerRouterHandler, ...] = (
+    OutboxOperations,
+    ClaimOperations,
+    forget,
+    show_pipeline,
+    show_metrics,
+)

@@ -5,13 +5,10 @@ A service maps its own errors to problems in one table. An error that is in no t
 
 import asyncio
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from litestar import Litestar
 from litestar.exceptions import HTTPException, ValidationException
-from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, OpenAPIType, Operation, Schema
 from litestar.plugins.problem_details import ProblemDetailsException
 from litestar.types import Send
 from sqlalchemy.exc import TimeoutError as PoolExhausted
@@ -28,9 +25,6 @@ PROBLEMS = "urn:fernlabour:problem:"
 _NAMES = {401: "not-authorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
 
 QUIET_SECONDS = 10.0
-
-PROBLEM_STATUSES = (400, 401, 403, 404, 408, 409, 412, 413, 422, 429, 503)
-
 
 # Answers hold personal data: forbid caching, framing and guessing of content types.
 HARDENED = (
@@ -136,25 +130,3 @@ _outage = _RequestOutage("database, for requests")
 def _from_bug(error: Exception) -> ProblemDetailsException:
     log.error("unexpected error", exc_info=error)
     return Problem(500, "internal-error", "Something went wrong on our side. It is not your request.")
-
-
-def document_problems(app: Litestar) -> None:
-    """Add the problem answers to every route of the schema, with the media type that is really sent."""
-    string, number = Schema(type=OpenAPIType.STRING), Schema(type=OpenAPIType.INTEGER)
-    problem = Schema(
-        type=OpenAPIType.OBJECT,
-        properties={"type": string, "title": string, "status": number, "detail": string},
-        required=["type", "title", "status", "detail"],
-    )
-    content = {"application/problem+json": OpenAPIMediaType(schema=problem)}
-    for path in (app.openapi_schema.paths or {}).values():
-        for method in ("get", "post", "put", "patch", "delete"):
-            operation: Operation | None = getattr(path, method)
-            if operation is not None:
-                documented = {
-                    str(status): OpenAPIResponse(description=HTTPStatus(status).phrase, content=content)
-                    for status in PROBLEM_STATUSES
-                }
-                operation.responses = {**(operation.responses or {}), **documented}
-                if isinstance(empty := operation.responses.get("204"), OpenAPIResponse):
-                    empty.content = None

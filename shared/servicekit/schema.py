@@ -23,7 +23,7 @@ def create_idempotency_keys_v1() -> None:
 
 
 def create_rate_limits_v1() -> None:
-    # Unlogged: counting costs no write-ahead log, and after a crash of the database everybody starts anew.
+    # Unlogged: counting costs no write-ahead log, and after a crash of the database all counts start at zero.
     op.execute("""
         CREATE UNLOGGED TABLE rate_limit (
             who     text PRIMARY KEY,

@@ -5,27 +5,31 @@ import resource
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
-import structlog
 import uvicorn
 from litestar import Litestar, get
 from litestar.config.cors import CORSConfig
 from litestar.datastructures import State
-from litestar.enums import ScopeType
 from litestar.middleware._internal.cors import CORSMiddleware
-from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin, OpenAPIRenderPlugin
 from litestar.plugins.problem_details import ProblemDetailsConfig, ProblemDetailsPlugin
-from litestar.types import ASGIApp, ControllerRouterHandler, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, ControllerRouterHandler, Message, Scope
 from structlog import get_logger
 
-from messaging import trace
 from servicekit.admission import Admission
+from servicekit.api_document import BEARER, Document
+from servicekit.api_page import ApiPage
 from servicekit.connections import HttpConnection, close_late_connections
 from servicekit.http_limits import MAX_BODY, HttpLimits
-from servicekit.problems import HARDENED, Problem, document_problems, problem_table
+from servicekit.local_guard import LocalGuard
+from servicekit.operator_access import OperatorSettings, require_token
+from servicekit.problems import HARDENED, Problem, problem_table
 from servicekit.request_checks import CheckedRequest, check_head
+from servicekit.request_metrics import measured
+from servicekit.request_trace import traced
+from servicekit.security_log import SecurityLog
 
 log = get_logger()
 
@@ -35,22 +39,18 @@ ACCEPTS = 16
 OTHER_FILES = 200  # that a process may have open beside its connections
 
 T = TypeVar("T")
+C = TypeVar("C")
 
 
 class Items(msgspec.Struct, Generic[T], frozen=True):
     items: list[T]
 
 
-def _tracing(app: ASGIApp) -> ASGIApp:
-    async def traced(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == ScopeType.HTTP:
-            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-            structlog.contextvars.bind_contextvars(traceparent=trace.start(headers.get(b"traceparent")))
-            key = headers.get(b"idempotency-key", "").strip('"')[:255]
-            trace.begin_request(scope["method"], scope["path"], key or None)
-        await app(scope, receive, send)
+class Page(msgspec.Struct, Generic[T, C], frozen=True):
+    """`next` is the `after` of the next page, or null on the last one."""
 
-    return traced
+    items: list[T]
+    next: C | None
 
 
 async def _harden(message: Message, _: Scope) -> None:
@@ -60,12 +60,27 @@ async def _harden(message: Message, _: Scope) -> None:
 
 
 def _health(ready: Callable[[], Awaitable[None]]) -> list[ControllerRouterHandler]:
-    @get("/health/live", summary="Tell whether the process runs.", tags=["health"])
+    @get(
+        "/health/live",
+        operation_id="check_liveness",
+        summary="Tell whether the process runs.",
+        tags=["health"],
+        example={"status": "live"},
+    )
     async def live() -> dict[str, str]:
+        """Any caller may. Asks nothing of the database, and is answered while the process refuses other requests."""
         return {"status": "live"}
 
-    @get("/health/ready", summary="Tell whether the process can serve: its database answers.", tags=["health"])
+    @get(
+        "/health/ready",
+        operation_id="check_readiness",
+        summary="Tell whether the process can serve: its database answers.",
+        tags=["health"],
+        refuses={503: "not-ready"},
+        example={"status": "ready"},
+    )
     async def is_ready() -> dict[str, str]:
+        """Any caller may. Costs one query on a connection of its own, with a limit of 3 s."""
         try:
             async with asyncio.timeout(3):
                 await ready()
@@ -77,43 +92,111 @@ def _health(ready: Callable[[], Awaitable[None]]) -> list[ControllerRouterHandle
     return [live, is_ready]
 
 
+class Apis(NamedTuple):
+    """The two applications of a process. `public` owns what both use, so `operators` is served only while `public` is."""
+
+    public: Litestar
+    operators: Litestar
+
+
 def create_app(
+    document: Document,
     *,
-    title: str,
-    description: str,
     routes: Sequence[ControllerRouterHandler],
     problems: Mapping[type[Exception], Callable[[Any], Problem]],
     dependencies: Mapping[str, Any],
     ready: Callable[[], Awaitable[None]],
     lifespan: Callable[[Litestar], AsyncGenerator[None, None]],
     limits: HttpLimits,
-    operators: tuple[str, ...] = ("/operations/",),
     cors_origins: Sequence[str] = (),
-    version: str = "1",
+    local_names: Sequence[str] = (),
+    page_token: Callable[[], str] | None = None,
+    log_key: str = "",
+    log_kinds: Mapping[str, str] | None = None,
 ) -> Litestar:
     """Pages of other origins may call the API only if they are listed in `cors_origins`.
 
-    `operators` are the beginnings of the paths of operators' routes, which stay reachable under overload.
+    `local_names` are for local mode, where every secret is known: the server then answers only to them and to the names of this
+    machine, because a page could otherwise reach it under a name of its own. In local mode `page_token` makes the token that the
+    page of the API fills in. `log_key` and `log_kinds` are the options of `SecurityLog`.
     """
+    if page_token and not local_names:
+        raise ValueError("A token for the page of the API is for local mode only: anyone could use it.")
+    plugins = [ApiPage(page_token), JsonRenderPlugin()]
+    app = _application(
+        [*routes, *_health(ready)], problems, dependencies, document, plugins, limits, [asynccontextmanager(lifespan)]
+    )
+    # From the inside out. A browser hides an answer without CORS headers from its page, also a refusal.
+    admission = app.state.admission = Admission(check_head(app.asgi_handler), limits)
+    cors = CORSConfig(allow_origins=list(cors_origins))
+    inner: ASGIApp = CORSMiddleware(admission, cors) if cors_origins else admission
+    if local_names:
+        inner = LocalGuard(inner, local_names, cors_origins)
+    app.asgi_handler = traced(measured(SecurityLog(app, inner, key=log_key, kinds=log_kinds)))
+    return app
+
+
+def create_operator_app(
+    document: Document,
+    *,
+    routes: Sequence[ControllerRouterHandler],
+    problems: Mapping[type[Exception], Callable[[Any], Problem]],
+    dependencies: Mapping[str, Any],
+    limits: HttpLimits,
+    operators: OperatorSettings,
+    local_names: Sequence[str] = (),
+) -> Litestar:
+    """The routes that only operators may call, with a document of their own. Every request needs a token.
+
+    `local_names` as for `create_app`.
+    """
+    limits = limits.for_operators()
+    app = _application(routes, problems, dependencies, document, [JsonRenderPlugin()], limits, security=[{BEARER: []}])
+    admission = app.state.admission = Admission(check_head(app.asgi_handler), limits)
+    inner = require_token(admission, operators.tokens)
+    logged = SecurityLog(app, LocalGuard(inner, local_names) if local_names else inner)
+    app.asgi_handler = traced(measured(logged), reads=False)
+    return app
+
+
+def _application(
+    routes: Sequence[ControllerRouterHandler],
+    problems: Mapping[type[Exception], Callable[[Any], Problem]],
+    dependencies: Mapping[str, Any],
+    document: Document,
+    plugins: Sequence[OpenAPIRenderPlugin],
+    limits: HttpLimits,
+    lifespan: Sequence[Any] = (),
+    security: list[dict[str, list[str]]] | None = None,
+) -> Litestar:
     app = Litestar(
-        route_handlers=[*routes, *_health(ready)],
+        route_handlers=routes,
         dependencies=dict(dependencies),
         plugins=[ProblemDetailsPlugin(ProblemDetailsConfig(exception_to_problem_detail_map=problem_table(problems)))],
-        openapi_config=OpenAPIConfig(title=title, version=version, description=description),
-        middleware=[_tracing],
+        openapi_config=document.config(*plugins),
+        security=security,
         before_send=[_harden],  # also for errors that never reach a middleware
         request_max_body_size=MAX_BODY,
-        lifespan=[asynccontextmanager(lifespan)],
+        lifespan=lifespan,
         state=State({"stopping": asyncio.Event(), "limits": limits}),
         request_class=CheckedRequest,
         logging_config=None,
     )
-    # From the inside out. A browser hides an answer without CORS headers from its page, also a refusal.
-    admission = app.state.admission = Admission(check_head(app.asgi_handler), limits, operators)
-    cors = CORSConfig(allow_origins=list(cors_origins))
-    app.asgi_handler = CORSMiddleware(admission, cors) if cors_origins else admission
-    document_problems(app)
+    document.complete(app)
     return app
+
+
+async def serve_apis(apis: Apis, *, host: str, port: int, operators: OperatorSettings, stop: asyncio.Event) -> None:
+    """Serve both until `stop`, each on a listener of its own. Operators' port 0 means the public one only.
+
+    Both ports are bound before either is served, so a process whose port is taken ends at once.
+    """
+    served = [(apis.public, _bind(host, port))]
+    if operators.port:
+        served.append((apis.operators, _bind(operators.host, operators.port)))
+    async with asyncio.TaskGroup() as serving:
+        for app, listener in served:
+            serving.create_task(serve(app, listener=listener, stop=stop))
 
 
 async def serve(

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from structlog import get_logger
 
+from messaging.backlog import read_outbox, watch_backlog
 from messaging.consumer import Consumer
 from messaging.database import create_engine, ping
 from messaging.limits import MAINTENANCE
@@ -31,7 +32,10 @@ class RelaySettings(RetentionSettings, Protocol):
     def relay_poll_seconds(self) -> float: ...
 
 
-async def run_relay(stop: asyncio.Event, *, name: str, settings: RelaySettings) -> None:
+async def run_relay(stop: asyncio.Event, *, name: str, settings: RelaySettings, topics: tuple[str, ...]) -> None:
+    """`topics` are those of all events that the service records. The relay does not start before the bus has them: an event
+    without a topic would hold up all later events of its labour, and nothing would show why.
+    """
     engine = create_engine(settings.database_url, process=name, pool_size=4)
     long_work = create_engine(settings.database_url, process=f"{name}:retention", pool_size=1, limits=MAINTENANCE)
     retention = Retention.of(long_work, settings)
@@ -41,8 +45,11 @@ async def run_relay(stop: asyncio.Event, *, name: str, settings: RelaySettings) 
     try:
         if not await until_ready("database", lambda: ping(engine), stop):
             return
+        if not await until_ready("bus", lambda: bus.require_topics(topics), stop):
+            return
         async with asyncio.TaskGroup() as tasks:
-            running = (listener.run(), retention.run(stop), watch_database(engine, long_work))
+            pings, backlog = watch_database(engine, long_work), watch_backlog(engine, read_outbox)
+            running = (listener.run(), retention.run(stop), pings, backlog)
             background = [tasks.create_task(one) for one in running]
             await relay.run(stop)
             for task in background:

@@ -22,7 +22,6 @@ from messaging.unit_of_work import UnitsOfWork
 from servicekit.settings import Environment
 
 KEEP = timedelta(days=90)
-OPERATOR = {"Authorization": "Bearer local-operations"}
 
 SetClock = Callable[[timedelta], None]
 
@@ -95,15 +94,15 @@ async def test_a_process_with_a_wrong_clock_deletes_nothing_and_says_why_once(
 
 
 async def test_the_operator_is_told_that_the_clock_is_wrong_and_a_replay_goes_by_the_databases(
-    labour_engine: AsyncEngine, labour_units: UnitsOfWork, labour_client: httpx.AsyncClient, set_clock: SetClock
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork, labour_operator: httpx.AsyncClient, set_clock: SetClock
 ) -> None:
     await emit(labour_units, Happened("a", 1))
     async with labour_engine.begin() as connection:
         await connection.execute(text("UPDATE outbox SET published_at = clock_timestamp()"))
     set_clock(timedelta(days=120))
 
-    refused = await labour_client.post("/operations/retention", headers=OPERATOR)
-    replayed = await labour_client.post("/operations/outbox/replay", json={"type": Happened.type}, headers=OPERATOR)
+    refused = await labour_operator.post("/operations/retention")
+    replayed = await labour_operator.post("/operations/outbox/replay", json={"type": Happened.type})
 
     assert (refused.status_code, refused.json()["type"]) == (409, "urn:fernlabour:problem:clock-wrong")
     assert len(replayed.json()["items"]) == 1  # recorded a moment ago, not 120 days ago

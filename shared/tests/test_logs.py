@@ -70,6 +70,18 @@ def test_every_e164_number_is_masked_and_its_surroundings_stay(phone: str) -> No
     assert mask(f"to {phone}, please") == "to [phone], please"
 
 
+@pytest.mark.parametrize(("level", "expected"), [("INFO", []), ("DEBUG", ["ours"])])
+def test_at_debug_only_our_own_lines_are_added(
+    capsys: pytest.CaptureFixture[str], level: str, expected: list[str]
+) -> None:
+    logs.configure("test-process", level)
+
+    get_logger().debug("ours")
+    logging.getLogger("other.library").debug("a frame was sent")
+
+    assert [line["event"] for line in lines(capsys)] == expected
+
+
 def test_ids_and_times_are_left_alone() -> None:
     text = "01a1e283-e2c1-72f9-a4d3-469915e434d8 at 2026-11-16T04:00:00+00:00"
 

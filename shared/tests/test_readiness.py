@@ -1,10 +1,12 @@
-"""Whether a process is ready is asked on one connection, which nothing else uses."""
+"""Whether a process is ready is asked on one connection, which nothing else uses. Every connection has limits."""
 
 import asyncio
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from messaging.database import connect_raw, create_engine
+from messaging.limits import HOURS, MAINTENANCE, REQUEST, WORK
 from servicekit.readiness import Readiness
 
 CONNECTIONS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'probe'"
@@ -31,3 +33,25 @@ async def test_many_questions_share_one_connection_and_a_broken_one_is_replaced(
         assert second != first
     finally:
         readiness.close()
+
+
+async def test_no_connection_waits_for_a_statement_without_a_limit(labour_url: str) -> None:
+    show = "SHOW statement_timeout"
+    limits = dict[str, str]()
+    for name, kind in {"request": REQUEST, "work": WORK, "maintenance": MAINTENANCE, "migration": HOURS}.items():
+        engine = create_engine(labour_url, process="test", limits=kind, connect_timeout=60)
+        async with engine.connect() as connection:
+            limits[name] = str((await connection.execute(text(show))).scalar())
+        await engine.dispose()
+    raw = await connect_raw(labour_url, process="test")
+    limits["wake-ups and readiness"] = await raw.fetchval(show)
+    await raw.close()
+
+    expected = {
+        "request": "4s",
+        "work": "10s",
+        "maintenance": "1min",
+        "migration": "6h",
+        "wake-ups and readiness": "5s",
+    }
+    assert limits == expected
