@@ -5,16 +5,19 @@ Each process imports only the modules it needs: importing is most of its start-u
 
 import asyncio
 
-from labour.settings import Settings
 from servicekit.process import run_role
+from servicekit.worker_settings import RelaySettings, WorkerSettings
 
 
 async def api(stop: asyncio.Event) -> None:
     from labour.app import build
-    from servicekit.web import serve
+    from labour.settings import ApiSettings
+    from servicekit.web import serve_apis
 
-    settings = Settings.load()
-    await serve(build(settings), host=settings.api_host, port=settings.api_port, stop=stop)
+    settings = ApiSettings.load()
+    await serve_apis(
+        build(settings), host=settings.api_host, port=settings.api_port, operators=settings.operators, stop=stop
+    )
 
 
 async def consumer(stop: asyncio.Event) -> None:
@@ -22,7 +25,7 @@ async def consumer(stop: asyncio.Event) -> None:
     from labour.consumer import create_consumer
     from servicekit.workers import run_consumer
 
-    settings = Settings.load()
+    settings = WorkerSettings.load("labour")
     await run_consumer(
         stop,
         name="labour-consumer",
@@ -34,9 +37,10 @@ async def consumer(stop: asyncio.Event) -> None:
 
 
 async def relay(stop: asyncio.Event) -> None:
+    from contracts.registry import topics_of
     from servicekit.workers import run_relay
 
-    await run_relay(stop, name="labour-relay", settings=Settings.load())
+    await run_relay(stop, name="labour-relay", settings=RelaySettings.load("labour"), topics=topics_of("labour"))
 
 
 async def statistics(stop: asyncio.Event) -> None:
@@ -44,7 +48,7 @@ async def statistics(stop: asyncio.Event) -> None:
     from labour.domain.statistics import TOPICS
     from servicekit.workers import run_consumer
 
-    settings = Settings.load()
+    settings = WorkerSettings.load("labour")
     await run_consumer(
         stop,
         name="labour-statistics",

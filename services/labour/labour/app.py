@@ -1,4 +1,4 @@
-"""The wiring of the API: settings in, Litestar application out."""
+"""The wiring of the API: settings in, Litestar applications out."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -8,31 +8,33 @@ from litestar.di import Provide
 
 from labour.http.auth import Tokens
 from labour.http.contractions import ContractionController
+from labour.http.document import FOR_OPERATORS, PAGE_USER, PUBLIC
 from labour.http.labours import LabourController, show_told
-from labour.http.limits import limit_changes
+from labour.http.limits import limit_requests, limit_streams
 from labour.http.live import Changes, LiveController
 from labour.http.problems import PROBLEMS
 from labour.http.responses import provide_commands, provide_queries
 from labour.http.statistics import StatisticsOperations, get_statistics
 from labour.http.subscribers import SubscriberController, SubscriptionController
-from labour.settings import Settings
+from labour.settings import ApiSettings
 from messaging import relay
 from messaging.database import create_engine
 from messaging.limits import MAINTENANCE, REQUEST
 from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork
 from messaging.wakeups import Listener, Waker
+from servicekit.api_document import BEARER
 from servicekit.http_limits import OPERATOR_SLOTS
-from servicekit.operator_api import OPERATIONS, operator_guard
+from servicekit.operator_api import OPERATIONS
 from servicekit.process import watch_database
 from servicekit.rate_limit import RateLimit
 from servicekit.readiness import Readiness
-from servicekit.web import create_app
+from servicekit.web import Apis, create_app, create_operator_app
 
-CONTROLLERS = (LabourController, ContractionController, SubscriberController, SubscriptionController, LiveController)
+CONTROLLERS = (LabourController, ContractionController, SubscriberController, SubscriptionController)
 
 
-def build(settings: Settings) -> Litestar:
+def build(settings: ApiSettings) -> Apis:
     engine = create_engine(
         settings.database_url, process="labour-api", pool_size=settings.http.pool_size, limits=REQUEST
     )
@@ -46,13 +48,15 @@ def build(settings: Settings) -> Litestar:
     def units_of_work() -> UnitOfWork:
         return UnitOfWork(engine, source="labour", committed=waker.wake)
 
-    limit = RateLimit(engine, limit=settings.rate_limit_per_minute)
+    limit_of_changes = RateLimit(engine, limit=settings.rate_limit_per_minute)
+    limit_of_reads = RateLimit(engine, limit=settings.read_limit_per_minute)
     changes = Changes(engine)
     listener = Listener(settings.database_url, relay.CHANNEL, changes.wake, process="labour-api")
 
     async def lifespan(app: Litestar) -> AsyncGenerator[None, None]:
         watching = watch_database(engine, operators)
-        running = (waker.run(), listener.run(), limit.run(), changes.run(app.state.stopping), watching)
+        limiting = (limit_of_changes.run(), limit_of_reads.run())
+        running = (waker.run(), listener.run(), *limiting, changes.run(app.state.stopping), watching)
         background = [asyncio.create_task(one) for one in running]
         yield
         for task in background:
@@ -61,19 +65,16 @@ def build(settings: Settings) -> Litestar:
         await engine.dispose()
         await operators.dispose()
 
-    api = Router("/", route_handlers=[*CONTROLLERS, get_statistics], guards=[limit_changes(limit, tokens)])
-    guards = [operator_guard(settings.operations_token)]
-    operations = Router("/", route_handlers=[show_told, StatisticsOperations, *OPERATIONS], guards=guards)
-    return create_app(
-        title="FernLabour: Labour",
-        version="1.1",
-        description="Plan a labour, choose who is notified, begin it and complete it.",
-        routes=[api, operations],
+    live = Router("/", route_handlers=[LiveController], middleware=[limit_streams(tokens)])
+    limits = limit_requests(limit_of_changes, limit_of_reads, tokens)
+    api = Router("/", route_handlers=[*CONTROLLERS, live, get_statistics], guards=[limits], security=[{BEARER: []}])
+    local_names = ("labour-api",) if settings.local else ()
+    public = create_app(
+        PUBLIC,
+        routes=[api],
         problems=PROBLEMS,
         dependencies={
-            "engine": Provide(lambda: operators, sync_to_thread=False),
-            "retention": Provide(lambda: Retention.of(operators, settings), sync_to_thread=False),
-            "run": Provide(provide_commands(units_of_work, tokens)),
+            "run": Provide(provide_commands(units_of_work, tokens, settings.allowances)),
             "read": Provide(provide_queries(engine, tokens)),
             "changes": Provide(lambda: changes, sync_to_thread=False),
         },
@@ -81,4 +82,20 @@ def build(settings: Settings) -> Litestar:
         lifespan=lifespan,
         limits=settings.http,
         cors_origins=settings.cors_origins,
+        local_names=local_names,
+        page_token=(lambda: tokens.issue(PAGE_USER)) if tokens.is_local else None,
+        log_key=settings.security_log_key,
     )
+    for_operators = create_operator_app(
+        FOR_OPERATORS,
+        routes=[show_told, StatisticsOperations, *OPERATIONS],
+        problems=PROBLEMS,
+        dependencies={
+            "engine": Provide(lambda: operators, sync_to_thread=False),
+            "retention": Provide(lambda: Retention.of(operators, settings), sync_to_thread=False),
+        },
+        limits=settings.http,
+        operators=settings.operators,
+        local_names=local_names,
+    )
+    return Apis(public, for_operators)

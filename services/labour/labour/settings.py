@@ -1,34 +1,44 @@
-"""The settings of the Labour service, read from environment variables."""
+"""The settings of the Labour API, read from environment variables. Those of the workers: servicekit/worker_settings.py."""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from labour.application.allowances import COUNTRIES, Allowances
 from servicekit.http_limits import HttpLimits
+from servicekit.operator_access import OperatorSettings
 from servicekit.settings import Environment
+from servicekit.worker_settings import load_database_url, load_replay_horizon_days, load_retention_days
 
 LOCAL_SECRET = "local-secret-for-tokens-on-this-machine"  # noqa: S105  (used in local mode only)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """LABOUR_DATABASE_URL   postgresql+asyncpg://…, the service's own database
-    PUBSUB_PROJECT_ID        the project of our topics and subscriptions
-    OPERATIONS_TOKEN         bearer token of the operations routes
-    JWKS_URL, TOKEN_ISSUER   the address of the keys that verify callers' tokens, and their issuer; required unless local
+class ApiSettings:
+    """LABOUR_DATABASE_URL   postgresql+asyncpg://…?sslmode=verify-full, the service's own database. Outside local mode TLS with
+                             a verified server is required, unless it is at a unix socket or loopback; messaging/tls.py
+    PUBSUB_PROJECT_ID        the project of our topics and subscriptions, for the workers
+    OPERATOR_READ_TOKENS, OPERATOR_WRITE_TOKENS, LABOUR_OPERATORS_…   who may operate: servicekit/operator_access.py
+    JWKS_URL, TOKEN_ISSUER   the address of the keys that verify callers' tokens, and their issuer; required unless local.
+                             Outside local mode the address must be https
     TOKEN_AUDIENCE           the audience that tokens must name (fernlabour)
     TOKEN_SECRET             the shared secret of local tokens; ignored outside local mode
     LABOUR_API_HOST, LABOUR_API_PORT   the address of the API (127.0.0.1, 8401)
+    SMS_COUNTRIES            countries whose mobile numbers may be texted, as ISO 3166 codes separated by commas (North
+                             America, Australia, New Zealand and most of western Europe: application/allowances.py)
+    LABOURS_PER_DAY, PEOPLE_PER_DAY, SEGMENTS_PER_DAY   what an account may use in a day, over all its labours:
+                             labours planned (5), people added (60), segments of announcements (1000); local 1000, 10000, 1000000
     CORS_ORIGINS             origins of pages that may call the API from a browser, separated by commas (none)
     RATE_LIMIT_PER_MINUTE    changes that one caller may request in a minute (120; local 6000)
-    RELAY_POLL_SECONDS       interval at which the relay polls when no wake-up arrives (1)
-    RETENTION_DAYS, REPLAY_HORIZON_DAYS   days for which published events are kept (90), and days that a replay may go back (30)
+    READ_LIMIT_PER_MINUTE    reads that one caller may request in a minute (1200; local 60000)
+    SECURITY_LOG_KEY         key of the hash that names a caller in the security log (random for each process, so set it to
+                             recognise a caller across processes and restarts)
     HTTP_…                   how much the API accepts at a time: servicekit/http_limits.py
     """
 
+    local: bool
     database_url: str
-    project_id: str
-    operations_token: str
+    operators: OperatorSettings
     jwks_url: str
     token_issuer: str
     token_audience: str
@@ -37,32 +47,60 @@ class Settings:
     api_host: str
     api_port: int
     rate_limit_per_minute: int
-    relay_poll_seconds: float
+    read_limit_per_minute: int
     retention_days: int
     replay_horizon_days: int
+    security_log_key: str
     http: HttpLimits
+    allowances: Allowances
 
     @classmethod
-    def load(cls, variables: Mapping[str, str] = os.environ) -> "Settings":
+    def load(cls, variables: Mapping[str, str] = os.environ) -> "ApiSettings":
         environment = Environment(variables)
         settings = cls(
-            database_url=environment.text("LABOUR_DATABASE_URL"),
-            project_id=environment.text("PUBSUB_PROJECT_ID", local="fern-local"),
-            operations_token=environment.text("OPERATIONS_TOKEN", local="local-operations", secret=True),
-            jwks_url=environment.text("JWKS_URL", local=""),
+            local=environment.local,
+            database_url=load_database_url(environment, "labour"),
+            operators=OperatorSettings.load(environment, "LABOUR", port=8407),
+            jwks_url=environment.url("JWKS_URL", environment.text("JWKS_URL", local="")),
             token_issuer=environment.text("TOKEN_ISSUER", local=""),
             token_audience=environment.optional("TOKEN_AUDIENCE", "fernlabour"),
-            token_secret=environment.optional("TOKEN_SECRET", LOCAL_SECRET) if environment.local else "",
+            token_secret=environment.secret("TOKEN_SECRET", LOCAL_SECRET) if environment.local else "",
             cors_origins=tuple(filter(None, environment.optional("CORS_ORIGINS").replace(" ", "").split(","))),
             api_host=environment.optional("LABOUR_API_HOST", "127.0.0.1"),
             api_port=environment.number("LABOUR_API_PORT", 8401, int, least=1),
             rate_limit_per_minute=environment.number(
                 "RATE_LIMIT_PER_MINUTE", 6000 if environment.local else 120, int, least=1
             ),
-            relay_poll_seconds=environment.number("RELAY_POLL_SECONDS", 1.0, float, least=0.01),
-            retention_days=environment.number("RETENTION_DAYS", 90, int, least=1),
-            replay_horizon_days=environment.number("REPLAY_HORIZON_DAYS", 30, int, least=1),
+            read_limit_per_minute=environment.number(
+                "READ_LIMIT_PER_MINUTE", 60_000 if environment.local else 1200, int, least=1
+            ),
+            retention_days=load_retention_days(environment),
+            replay_horizon_days=load_replay_horizon_days(environment),
+            security_log_key=environment.secret("SECURITY_LOG_KEY"),
             http=HttpLimits.load(environment),
+            allowances=_allowances(environment),
         )
         environment.check()
         return settings
+
+
+def _allowances(environment: Environment) -> Allowances:
+    default = Allowances(labours=1000, people=10_000, segments=1_000_000) if environment.local else Allowances()
+    return Allowances(
+        _countries(environment),
+        labours=environment.number("LABOURS_PER_DAY", default.labours, int, least=1),
+        people=environment.number("PEOPLE_PER_DAY", default.people, int, least=1),
+        segments=environment.number("SEGMENTS_PER_DAY", default.segments, int, least=1),
+    )
+
+
+def _countries(environment: Environment) -> frozenset[str]:
+    codes = frozenset(environment.optional("SMS_COUNTRIES", COUNTRIES).replace(",", " ").upper().split())
+    if environment.optional("SMS_COUNTRIES"):
+        from phonenumbers import SUPPORTED_REGIONS  # slow to import, and every process reads the settings
+
+        for code in sorted(codes - SUPPORTED_REGIONS):
+            environment.refuse(
+                f"SMS_COUNTRIES has {code!r}, which is not the code of a country: write it like GB,IE,US"
+            )
+    return codes

@@ -26,11 +26,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 
 from labour.domain.contraction import Contraction, Phase
-from labour.domain.errors import NoSuchLabour, UnfinishedLabour
+from labour.domain.errors import NoSuchLabour, TooMany, UnfinishedLabour
 from labour.domain.invite import Invite, hash_token
 from labour.domain.labour import Labour
 from labour.domain.subscriber import Channel, Role, Subscriber, SubscriberState
-from labour.domain.update import Update, UpdateKind
+from labour.domain.update import UPDATE_LIMIT, Update, UpdateKind
 from messaging.errors import Stale
 from messaging.outbox import outbox
 from messaging.unit_of_work import UnitOfWork
@@ -55,6 +55,7 @@ labour_table = Table(
     Column("begun_at", DateTime(timezone=True)),
     Column("completed_at", DateTime(timezone=True)),
     Column("announced_at", DateTime(timezone=True)),
+    Column("announcements", Integer, nullable=False, server_default="0"),
     Column("notes", Text),
     Column("roster_version", Integer, nullable=False),
     Column("version", Integer, nullable=False),
@@ -188,6 +189,11 @@ _UPDATE = f"""
 
 _UNFINISHED = "SELECT id FROM labour WHERE mother_id = $1 AND phase <> 'complete'"
 _UPDATE_BY_ID = f"SELECT {', '.join(_updates.names)} FROM labour_update WHERE id = $1 AND labour_id = $2"  # noqa: S608
+_ADD_UPDATE = """
+    INSERT INTO labour_update (id, labour_id, kind, text, posted_at)
+    SELECT $1::uuid, $2::uuid, $3, $4, $5::timestamptz
+    WHERE (SELECT count(*) FROM labour_update WHERE labour_id = $2::uuid) < $6
+"""
 
 
 class Labours:
@@ -222,7 +228,9 @@ class Labours:
         return None if row is None else _updates.build(row)
 
     async def add_update(self, update: Update) -> None:
-        await self._uow.connection.execute(_updates.insert, *_updates.values(update))
+        """Requests at the same moment may exceed the limit by one each: it bounds storage, and nothing depends on its number."""
+        if await self._uow.connection.execute(_ADD_UPDATE, *_updates.values(update), UPDATE_LIMIT) != "INSERT 0 1":
+            raise TooMany(update.labour_id, "updates", UPDATE_LIMIT, "Delete a status or a note that is out of date.")
 
     async def delete_update(self, update: Update) -> None:
         await self._uow.connection.execute(_updates.delete_all, [update.id])

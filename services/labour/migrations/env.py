@@ -5,7 +5,7 @@ import asyncio
 from alembic import context
 
 from labour import storage
-from labour.settings import Settings
 from servicekit.migrations import migrate
+from servicekit.worker_settings import MigrationSettings
 
-asyncio.run(migrate(context, Settings.load().database_url, storage.metadata))
+asyncio.run(migrate(context, "labour", MigrationSettings.load("labour").database_url, storage.metadata))

@@ -17,7 +17,8 @@ from e2e.support.http_server import served
 from labour.app import build
 from labour.domain.contraction import Contraction
 from labour.domain.labour import Labour
-from labour.settings import Settings
+from labour.settings import ApiSettings
+from servicekit.web import Apis
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
@@ -27,9 +28,13 @@ GRACE = {"name": "Grace", "phone": "+1 (202) 555-0123"}
 @asynccontextmanager
 async def api_process(database_url: str, **variables: str) -> AsyncIterator[AsyncClient]:
     """One more process of the API on a database, with a client that speaks as Ada."""
-    settings = Settings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": database_url, **PATIENT, **variables})
-    async with served(build(settings)) as url, async_client(url, speaking_as("ada")) as client:
+    async with served(apis(database_url, **variables).public) as url, async_client(url, speaking_as("ada")) as client:
         yield client
+
+
+def apis(database_url: str, **variables: str) -> Apis:
+    local = {"FERN_MODE": "local", "LABOUR_DATABASE_URL": database_url, **PATIENT}
+    return build(ApiSettings.load({**local, **variables}))
 
 
 async def plan(client: AsyncClient, mother_name: str = "Ada") -> str:

@@ -1,23 +1,23 @@
 """Authorisation: every route with every kind of caller, and what each of them may read. Authentication: tokens."""
 
 import asyncio
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 from httpx import AsyncClient
+from structlog.testing import capture_logs
 
 from e2e.support.api import speaking_as
-from labour.settings import Settings
+from e2e.support.key_server import key_server
+from e2e.support.security_events import expected_events, security_events
+from labour.settings import ApiSettings
 from messaging.errors import SettingsError
+from servicekit import security_log
 from tests.labour_parts import api_process, assert_problem, plan
 
 ALAN = {"name": "Alan", "phone": "+12025550199"}
@@ -33,7 +33,16 @@ class House:
 
     async def ask(self, who: str | None, method: str, path: str, body: object = None) -> httpx.Response:
         headers = speaking_as(who) if who else {"Authorization": ""}
+        if path.endswith("/events"):
+            return await self._open(path, headers)
         return await self.client.request(method, path, json=body, headers=headers)
+
+    async def _open(self, path: str, headers: dict[str, str]) -> httpx.Response:
+        """Of a stream, which never ends, only the beginning; and what refuses one."""
+        async with self.client.stream("GET", path, headers=headers) as answer:
+            if answer.is_error:
+                await answer.aread()
+            return answer
 
 
 @pytest.fixture
@@ -71,6 +80,7 @@ ROUTES: dict[tuple[str, str], tuple[Expected, object]] = {
     ("GET", LABOURS): (ANY_CALLER, None),
     ("POST", LABOURS): ({**ANY_CALLER, "ada": (409,)}, {"mother_name": "Me"}),
     ("GET", ONE): (SUBSCRIBERS, None),
+    ("GET", f"{ONE}/events"): (SUBSCRIBERS, None),
     ("GET", f"{ONE}/updates"): (SUBSCRIBERS, None),
     ("GET", f"{ONE}/contractions"): (PARTNERS, None),
     ("GET", f"{ONE}/advice"): (PARTNERS, None),
@@ -100,13 +110,13 @@ ROUTES: dict[tuple[str, str], tuple[Expected, object]] = {
 }
 
 
-async def test_every_route_says_who_may_and_holds_to_it(house: House) -> None:
+async def test_every_route_says_who_may_holds_to_it_and_logs_each_refusal(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(security_log, "LINES_PER_SECOND", 1_000_000)
     schema = (await house.client.get("/schema/openapi.json")).json()
     declared = {
-        (method.upper(), path)
-        for path, item in schema["paths"].items()
-        for method in item
-        if path.startswith("/api/") and not path.endswith("/events")  # which never ends: see test_live
+        (method.upper(), path) for path, item in schema["paths"].items() for method in item if path.startswith("/api/")
     }
     assert declared == set(ROUTES), "a route without a row, or a row without a route"
 
@@ -115,10 +125,19 @@ async def test_every_route_says_who_may_and_holds_to_it(house: House) -> None:
         for name in ("invite_id", "update_id", "subscriber_id", "contraction_id"):
             filled = filled.replace(f"{{{name}}}", str(SOME))
         for who in reversed(CALLERS):  # the mother last: her changes affect what the others get
-            answer = await house.ask(who, method, filled, body)
-            assert answer.status_code in expected[who], f"{who}: {method} {path} → {answer.status_code} {answer.text}"
+            with capture_logs() as logs:
+                answer = await house.ask(who, method, filled, body)
+            assert answer.status_code in expected[who], f"{who}: {method} {path} → {answer.status_code}"
+            documented = schema["paths"][path][method.lower()]["responses"][str(answer.status_code)]
             if answer.is_error:
+                assert f"`{answer.json()['type'].rpartition(':')[2]}`" in documented["description"]
                 assert answer.headers["content-type"].startswith("application/problem+json")
+            events = security_events(logs)
+            named = [one.pop("caller", None) is not None for one in events]
+            assert events == expected_events(answer, method, path)
+            assert named == ([who is not None] if events else [])
+            assert house.labour.rpartition("/")[2] not in str(events)
+            assert ALAN["phone"] not in str(events)
 
 
 async def test_a_subscriber_reads_the_course_of_the_labour_and_nothing_about_other_subscribers(house: House) -> None:
@@ -128,7 +147,8 @@ async def test_a_subscriber_reads_the_course_of_the_labour_and_nothing_about_oth
     labour = await house.ask("grace", "GET", house.labour)
     updates = await house.ask("grace", "GET", f"{house.labour}/updates")
 
-    assert set(labour.json()) == {"id", "mother_name", "phase", "begun_at", "completed_at", "version", "view"}
+    assert set(labour.json()) == {"id", "mother_name", "phase", "begun_at", "completed_at", "view"}
+    assert "etag" not in labour.headers  # it would change with each contraction
     assert [item["text"] for item in updates.json()["items"]] == ["a status word"]
     assert "+1202" not in labour.text + updates.text
 
@@ -146,6 +166,27 @@ async def test_a_subscription_from_the_request_to_leaving_as_its_owner_sees_it(h
     assert (await house.ask("grace", "GET", house.labour)).status_code == 404
     stolen = await house.ask("stella", "PUT", f"/api/v1/subscriptions/{house.people['paula']}/leave")
     assert_problem(stolen, 404, "not-subscribed")
+
+
+async def test_a_request_with_a_number_that_is_on_the_list_is_answered_like_one_with_any_other_number(
+    house: House, labour_client: AsyncClient
+) -> None:
+    token = (await labour_client.post(f"{house.labour}/invites", json={})).json()["token"]
+
+    async def ask(who: str, phone: str) -> tuple[int, dict[str, Any]]:
+        answer = await house.ask(who, "POST", SUBSCRIPTIONS, {"token": token, "name": "Eve", "phone": phone})
+        [listed] = (await house.ask(who, "GET", SUBSCRIPTIONS)).json()["items"]
+        assert answer.json() == listed
+        return answer.status_code, {name: value for name, value in listed.items() if name != "id"}
+
+    on_the_list, fresh = await ask("eve", "+12025550100"), await ask("ida", "+12025550177")
+
+    assert on_the_list == fresh
+    assert on_the_list[0] == 201
+    people = (await labour_client.get(house.labour)).json()["subscribers"]
+    [eve] = [one["id"] for one in people if one["phone"] == "+12025550100" and one["state"] == "requested"]
+    told = await labour_client.put(f"{house.labour}/subscribers/{eve}/approve")
+    assert_problem(told, 409, "already-subscribed")  # the mother is
 
 
 async def test_eight_people_with_one_invite_at_once_all_get_to_ask(labour_client: AsyncClient) -> None:
@@ -180,10 +221,23 @@ def spoiled(**claims: Any) -> str:
         spoiled(aud="another-service"),
         spoiled(sub=None),
         spoiled(sub=""),
+        spoiled(sub="x" * 201),
+        spoiled(sub="ada\n"),
         jwt.encode({"sub": "ada", "aud": "fernlabour"}, "", algorithm="none"),
         jwt.encode({"sub": "ada", "aud": "fernlabour"}, "another secret, which is as long as it should be"),
     ],
-    ids=["nonsense", "expired", "endless", "for others", "no subject", "empty", "unsigned", "forged"],
+    ids=[
+        "nonsense",
+        "expired",
+        "endless",
+        "for others",
+        "no subject",
+        "empty",
+        "too long",
+        "two lines",
+        "unsigned",
+        "forged",
+    ],
 )
 async def test_a_token_that_is_not_valid_is_refused(labour_client: AsyncClient, token: str) -> None:
     answer = await labour_client.get(LABOURS, headers={"Authorization": f"Bearer {token}"})
@@ -201,38 +255,65 @@ async def test_only_pages_that_are_named_may_call_from_a_browser(labour_url: str
     assert allowed == ("https://fern.example" if origin == "https://fern.example" else None)
 
 
-def test_outside_local_mode_there_must_be_an_identity_provider() -> None:
-    with pytest.raises(SettingsError, match="JWKS_URL"):
-        Settings.load(
-            {"LABOUR_DATABASE_URL": "postgresql+asyncpg://x", "PUBSUB_PROJECT_ID": "p", "OPERATIONS_TOKEN": "t"}
-        )
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "elsewhere.example"}, 403),
+        ({"Origin": "http://elsewhere.example"}, 403),
+        ({"Origin": "https://fern.example"}, 201),
+        ({"Host": "labour-api:8401"}, 201),
+        ({}, 201),
+    ],
+    ids=["rebound name", "foreign page", "named page", "container", "program"],
+)
+async def test_in_local_mode_where_every_secret_is_known_a_web_page_cannot_use_them(
+    labour_url: str, headers: dict[str, str], status: int
+) -> None:
+    async with api_process(labour_url, CORS_ORIGINS="https://fern.example") as client:
+        answer = await client.post(LABOURS, json={"mother_name": "Ada"}, headers=headers)
+
+    assert answer.status_code == status, answer.text
+
+
+LIVE = {"LABOUR_DATABASE_URL": "postgresql+asyncpg://x", "PUBSUB_PROJECT_ID": "p"}
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({}, "JWKS_URL is not set"),
+        ({"JWKS_URL": "http://keys.example", "TOKEN_ISSUER": "i"}, "JWKS_URL is not encrypted"),
+    ],
+)
+def test_outside_local_mode_there_must_be_an_identity_provider_at_an_encrypted_address(
+    more: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        ApiSettings.load({**LIVE, **more})
 
 
 async def test_with_an_identity_provider_its_keys_decide_and_local_tokens_do_not_count(labour_url: str) -> None:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    public = {**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key())), "kid": "one", "use": "sig"}
-
-    class Keys(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps({"keys": [public]}).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Keys) as provider:
-        Thread(target=provider.serve_forever, daemon=True).start()
-        issuer = f"http://127.0.0.1:{provider.server_address[1]}"
-        claims = {"sub": "ada", "aud": "fernlabour", "iss": issuer, "exp": datetime.now(UTC) + timedelta(hours=1)}
-        signed = jwt.encode(claims, key, algorithm="RS256", headers={"kid": "one"})
-        async with api_process(labour_url, JWKS_URL=issuer, TOKEN_ISSUER=issuer) as client:
+    with key_server() as provider:
+        signed = provider.token(sub="ada", aud="fernlabour")
+        other = provider.token(sub="ada", aud="fernlabour", iss="https://elsewhere.example")
+        async with api_process(labour_url, JWKS_URL=provider.url, TOKEN_ISSUER=provider.url) as client:
             good = await client.get(LABOURS, headers={"Authorization": f"Bearer {signed}"})
+            foreign = await client.get(LABOURS, headers={"Authorization": f"Bearer {other}"})
             local = await client.get(LABOURS)
-        provider.shutdown()
 
     assert good.status_code == 200
+    assert_problem(foreign, 401, "not-authorized")
     assert_problem(local, 401, "not-authorized")
+
+
+async def test_without_the_keys_of_the_identity_provider_the_answer_is_503_and_not_401(labour_url: str) -> None:
+    with key_server() as provider:
+        provider.answers = False
+        signed = provider.token(sub="ada", aud="fernlabour")
+        async with api_process(labour_url, JWKS_URL=provider.url, TOKEN_ISSUER=provider.url) as client:
+            answer = await client.get(LABOURS, headers={"Authorization": f"Bearer {signed}"})
+
+    assert_problem(answer, 503, "unavailable")
 
 
 async def test_a_blocked_or_removed_person_is_off_the_roster_at_once(house: House) -> None:

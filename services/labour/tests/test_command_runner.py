@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from httpx import AsyncClient
+from httpx import AsyncClient, Response
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from e2e.support.api import speaking_as
@@ -141,6 +141,34 @@ async def test_a_refused_request_stores_nothing_and_its_key_can_be_used_again(la
     assert_problem(bad, 400, "invalid-request")
     assert_problem(missing, 404, "no-such-labour")
     assert (await labour_client.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=KEY)).status_code == 201
+
+
+async def test_no_name_and_no_phone_number_is_stored_with_a_key_and_the_answer_is_the_same_to_the_byte(
+    labour_client: AsyncClient, labour_engine: AsyncEngine
+) -> None:
+    labour = await plan(labour_client, 'Zoë "the phone" \\ /')
+    people = [{"name": f"Grâce {number} \N{BABY}", "phone": f"+1202555010{number}"} for number in range(3)]
+    requests: list[tuple[str, str, object]] = [
+        *(("POST", f"{labour}/subscribers", person) for person in people),
+        ("POST", f"{labour}/updates", {"kind": "status", "text": 'the "phone": null'}),
+        ("PUT", f"{labour}/begin", None),
+    ]
+
+    async def send(number: int) -> Response:
+        method, path, body = requests[number]
+        return await labour_client.request(method, path, json=body, headers={"Idempotency-Key": f"key-{number}"})
+
+    first = [await send(number) for number in range(len(requests))]
+    person = first[0].json()["id"]
+    await labour_client.put(f"{labour}/subscribers/{person}/role", json={"role": "birth-partner"})
+    await labour_client.delete(f"{labour}/subscribers/{person}")
+    again = [await send(number) for number in range(len(requests))]
+
+    assert [answer.content for answer in again] == [answer.content for answer in first]
+    assert {answer.headers["idempotency-replayed"] for answer in again} == {"true"}
+    for body in await fetch(labour_engine, "SELECT body FROM idempotency_key"):
+        assert b"+1202555" not in body
+        assert b"Gr\xc3\xa2ce" not in body
 
 
 async def test_two_callers_may_choose_the_same_key(labour_client: AsyncClient) -> None:

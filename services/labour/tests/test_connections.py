@@ -12,6 +12,7 @@ from httpx import AsyncClient
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from e2e.support.api import speaking_as
+from servicekit.http_limits import MAX_HEAD
 from tests.labour_parts import api_process, fetch, plan
 
 DEADLINE = 60.0  # seconds; only ends a test that has failed
@@ -20,10 +21,10 @@ SHORT = {"HTTP_HEADER_SECONDS": "0.1", "HTTP_BODY_SECONDS": "0.1"}
 
 BODY = b'{"mother_name": "Ada"}'
 HEAD = (
-    "POST /api/v1/labours HTTP/1.1\r\nHost: here\r\n"
+    "POST /api/v1/labours HTTP/1.1\r\nHost: localhost\r\n"
     f"Authorization: {speaking_as('ada')['Authorization']}\r\nContent-Length: {len(BODY)}\r\n"
 ).encode()
-LIVE = b"GET /health/live HTTP/1.1\r\nHost: here\r\n\r\n"
+LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Connection:
@@ -159,6 +160,29 @@ async def test_a_control_character_in_a_header_is_answered_by_a_problem(labour_u
 
         assert (status, problem["type"]) == (400, "urn:fernlabour:problem:invalid-request")
         assert headers["content-type"] == "application/problem+json"
+
+
+FILLER, MANY = b"a" * (MAX_HEAD + 1), b"X: a\r\n" * (MAX_HEAD // 6 + 1)
+ENDLESS = {
+    "target": b"GET /" + FILLER,
+    "name of a header": LIVE[:-2] + FILLER,
+    "value of a header": LIVE[:-2] + b"X: " + FILLER,
+    "headers": LIVE[:-2] + MANY,
+    "trailers": HEAD.replace(b"Content-Length: 22", b"Transfer-Encoding: chunked") + b"\r\n1\r\n{\r\n0\r\n" + MANY,
+}
+
+
+async def test_a_part_of_a_request_that_does_not_end_is_refused_before_it_fills_the_memory(labour_url: str) -> None:
+    limits = {"HTTP_HEADER_SECONDS": FOREVER, "HTTP_BODY_SECONDS": FOREVER}
+    async with api_process(labour_url, **limits) as client:
+        for part, request in ENDLESS.items():
+            async with connected(client, request) as connection:
+                status, headers, problem = await connection.answer()
+
+                assert (status, problem["type"]) == (431, "urn:fernlabour:problem:headers-too-large"), part
+                assert headers["connection"] == "close"
+        async with connected(client, LIVE[:-2] + b"X: " + b"a" * (MAX_HEAD // 2) + b"\r\n\r\n") as connection:
+            assert (await connection.answer())[0] == 200
 
 
 async def test_requests_in_one_packet_and_a_large_body_are_answered_in_order(labour_url: str) -> None:

@@ -1,6 +1,6 @@
 """The rules of contractions and the phases that follow from them, without a database."""
 
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from uuid import uuid4
 
@@ -56,8 +56,10 @@ def test_one_contraction_at_a_time_and_none_running_at_the_end() -> None:
         (NOW, NOW - SECOND),
         (NOW + 2 * MINUTE, NOW + 3 * MINUTE),
         (NOW - 30 * SECOND, NOW - 9 * MINUTE + SECOND),
+        (NOW - timedelta(days=367), NOW - timedelta(days=367) + MINUTE),
+        (datetime.min.replace(tzinfo=timezone(timedelta(hours=14))), NOW),
     ],
-    ids=["no length", "backwards", "to come", "over another's end"],
+    ids=["no length", "backwards", "to come", "over another's end", "long ago", "the year 1"],
 )
 def test_impossible_times_are_refused_and_leave_the_contraction_as_it_was(start: datetime, end: datetime) -> None:
     labour = planned(NOW - 20 * MINUTE)

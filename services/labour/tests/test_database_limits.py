@@ -10,15 +10,15 @@ from httpx import AsyncClient
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from e2e.support.api import async_client, speaking_as
-from e2e.support.databases import connect, through
+from e2e.support.databases import as_owner, connect, through
 from e2e.support.http_server import served
 from e2e.support.tcp_proxy import TcpProxy, tcp_proxy
 from e2e.support.waiting import eventually
 from fern.runtime.postgres import TemporaryServer
 from labour import app
-from labour.settings import Settings
+from labour.settings import ApiSettings
 from messaging.limits import Limits
-from tests.labour_parts import assert_problem, execute, fetch, outbox_types, plan
+from tests.labour_parts import assert_problem, fetch, outbox_types, plan
 
 KEY = {"Idempotency-Key": '"8e03978e-40d5-43e8-bc93-6894a57f9324"'}
 SHORT = Limits(lock=1.0, statement=1.5, idle=2.0, pool=1.0)
@@ -35,25 +35,25 @@ def proxy(postgres: TemporaryServer) -> Iterator[TcpProxy]:
 async def client(labour_url: str, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncClient]:
     """Of an API with short limits and its database behind the proxy. The user is Ada."""
     monkeypatch.setattr(app, "REQUEST", SHORT)
-    settings = Settings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": through(proxy, labour_url)})
-    api = app.build(settings)
+    settings = ApiSettings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": through(proxy, labour_url)})
+    api = app.build(settings).public
     async with served(api) as url, async_client(url, speaking_as("ada"), timeout=PATIENCE) as client:
         yield client
 
 
 async def test_a_full_disk_is_a_503_that_says_so_and_the_same_key_succeeds_later(
-    client: AsyncClient, labour_engine: AsyncEngine
+    client: AsyncClient, labour_engine: AsyncEngine, labour_url: str
 ) -> None:
     labour = await plan(client)
-    await execute(
-        labour_engine,
+    await as_owner(
+        labour_url,
         """CREATE FUNCTION disk_is_full() RETURNS trigger LANGUAGE plpgsql AS $$
-           BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$""",
+           BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$;
+           CREATE TRIGGER disk_full BEFORE INSERT ON outbox EXECUTE FUNCTION disk_is_full()""",
     )
-    await execute(labour_engine, "CREATE TRIGGER disk_full BEFORE INSERT ON outbox EXECUTE FUNCTION disk_is_full()")
 
     full = await client.put(f"{labour}/complete", headers=KEY)
-    await execute(labour_engine, "DROP TRIGGER disk_full ON outbox")
+    await as_owner(labour_url, "DROP TRIGGER disk_full ON outbox")
     again = await client.put(f"{labour}/complete", headers=KEY)
 
     problem = assert_problem(full, 503, "unavailable")

@@ -27,8 +27,7 @@ from fern.runtime.postgres import TemporaryServer
 from labour import storage
 from labour.application import commands, told
 from labour.application.access import CommandContext
-from labour.domain.errors import LabourError, NotAPhoneNumber
-from labour.domain.phone import to_e164
+from labour.domain.errors import LabourError
 from labour.http.problems import PROBLEMS
 from messaging.consumer import Received
 from messaging.envelope import Envelope, open_envelope
@@ -144,21 +143,6 @@ def test_every_error_of_the_service_is_mapped_to_a_problem() -> None:
     assert set(LabourError.__subclasses__()) == set(PROBLEMS) - {LockHeld, KeyReused}
 
 
-@pytest.mark.parametrize(
-    ("typed", "wanted"),
-    [("+1 (202) 555-0123", "+12025550123"), ("+12025550123", "+12025550123"), ("+44 20 7946 0018", "+442079460018")],
-)
-def test_a_phone_number_is_brought_to_e164(typed: str, wanted: str) -> None:
-    assert to_e164(typed) == wanted
-
-
-@pytest.mark.parametrize("typed", ["", "hello", "2125550199", "+1202", "+999123456789", "+12125550199 ext 5"])
-def test_what_is_no_phone_number_is_refused_without_repeating_it(typed: str) -> None:
-    with pytest.raises(NotAPhoneNumber) as refused:
-        to_e164(typed)
-    assert typed == "" or typed not in str(refused.value)
-
-
 async def test_everything_that_can_happen_to_a_labour_is_sent_as_its_contract_says(
     labour_client: AsyncClient, labour_engine: AsyncEngine
 ) -> None:
@@ -190,7 +174,7 @@ async def test_everything_that_can_happen_to_a_labour_is_sent_as_its_contract_sa
     await tell("DELETE", f"{labour}/updates/{status['id']}")
     await tell("PUT", f"{labour}/pushing")
     await tell("DELETE", grace)
-    await tell("PUT", f"{labour}/complete", {"notes": "Ours"})
+    await tell("PUT", f"{labour}/complete", {"notes": "Ours", "baby_name": "Ida"})
 
     rows = await fetch(labour_engine, "SELECT topic, attributes, payload FROM outbox ORDER BY position")
     sent = [(row.topic, open_envelope(row.attributes, row.payload.encode())) for row in rows]

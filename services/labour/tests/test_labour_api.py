@@ -220,20 +220,16 @@ async def test_every_answer_is_hardened_also_the_refusals(labour_client: AsyncCl
         assert "access-control-allow-origin" not in answer.headers
 
 
-async def test_operations_need_the_token_and_show_no_payload(labour_client: AsyncClient) -> None:
+async def test_operations_show_no_payload(labour_client: AsyncClient, labour_operator: AsyncClient) -> None:
     labour = await plan(labour_client)
     await labour_client.post(f"{labour}/subscribers", json=GRACE)
     route, key = "/operations/outbox", {"ordering_key": labour.rpartition("/")[2]}
 
-    assert_problem(await labour_client.get(route, params=key), 401, "not-authorized")
-    assert_problem(
-        await labour_client.get(route, params=key, headers={"Authorization": "Bearer wrong"}), 401, "not-authorized"
-    )
-    shown = await labour_client.get(route, params=key, headers={"Authorization": "Bearer local-operations"})
+    shown = await labour_operator.get(route, params=key)
 
     assert [row["type"] for row in shown.json()["items"]] == ["labour.planned", "subscriber.added"]
     assert "2025550123" not in shown.text
-    missing = await labour_client.post(f"{route}/{uuid4()}/retry", headers={"Authorization": "Bearer local-operations"})
+    missing = await labour_operator.post(f"{route}/{uuid4()}/retry")
     assert_problem(missing, 404, "no-pending-event")
 
 
@@ -259,15 +255,14 @@ async def test_readiness_follows_the_database_and_a_request_meanwhile_is_told_to
 
 
 async def test_an_event_tells_which_request_it_came_from_and_what_it_made_of_the_labour(
-    labour_client: AsyncClient,
+    labour_client: AsyncClient, labour_operator: AsyncClient
 ) -> None:
     trace_id = "a" * 32
     labour = await plan(labour_client)
     said = {"traceparent": f"00-{trace_id}-{'b' * 16}-01", "Idempotency-Key": '"one-tap"', "X-Phone": "+12025550123"}
     begun = (await labour_client.put(f"{labour}/begin", headers=said)).json()
 
-    operator = {"Authorization": "Bearer local-operations"}
-    newest = await labour_client.get("/operations/outbox", params={"newest": True, "limit": 1}, headers=operator)
+    newest = await labour_operator.get("/operations/outbox", params={"newest": True, "limit": 1})
 
     [row] = newest.json()["items"]
     assert row["type"] == "labour.begun"
@@ -278,15 +273,17 @@ async def test_an_event_tells_which_request_it_came_from_and_what_it_made_of_the
         "path": labour + "/begin",
         "idempotency_key": "one-tap",
     }
-    same = await labour_client.get("/operations/outbox", params={"event_id": row["event_id"]}, headers=operator)
+    same = await labour_operator.get("/operations/outbox", params={"event_id": row["event_id"]})
     assert same.json()["items"] == [row]
 
 
-async def test_an_operator_sees_how_much_is_where(labour_client: AsyncClient, labour_engine: AsyncEngine) -> None:
+async def test_an_operator_sees_how_much_is_where(
+    labour_client: AsyncClient, labour_operator: AsyncClient, labour_engine: AsyncEngine
+) -> None:
     await plan(labour_client)
     await execute(labour_engine, "UPDATE outbox SET recorded_at = recorded_at - interval '1 hour'")
 
-    shown = await labour_client.get("/operations/pipeline", headers={"Authorization": "Bearer local-operations"})
+    shown = await labour_operator.get("/operations/pipeline")
 
     outbox = shown.json()["outbox"]
     assert 3600 < outbox.pop("oldest_waiting_seconds") < 3700

@@ -1,11 +1,8 @@
 """Live updates: a change by any process reaches every open stream."""
 
 import asyncio
-import json
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
@@ -27,36 +24,7 @@ from messaging.envelope import attributes
 from messaging.pubsub import PubSub
 from servicekit.workers import run_consumer
 from tests.labour_parts import GRACE, NOW, api_process, assert_problem, execute, message_facts, plan
-
-NEVER = 3600.0
-DEADLINE = 60.0  # ends a test that has failed anyway
-
-
-class Seen(NamedTuple):
-    kind: str
-    id: str
-    data: Any
-
-
-@asynccontextmanager
-async def following(client: AsyncClient, labour: str) -> AsyncIterator[AsyncIterator[str]]:
-    """The lines of a stream."""
-    async with client.stream("GET", f"{labour}/events", timeout=DEADLINE) as answer:
-        assert answer.status_code == 200
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        assert answer.headers["cache-control"] == "no-store"
-        yield answer.aiter_lines()
-
-
-async def next_event(lines: AsyncIterator[str]) -> Seen:
-    fields = dict[str, str]()
-    async with asyncio.timeout(DEADLINE):
-        async for line in lines:
-            name, _, value = line.partition(": ")
-            if line == "" and "data" in fields:
-                return Seen(fields["event"], fields["id"], json.loads(fields["data"]))
-            fields[name] = value
-    raise AssertionError("the stream ended")
+from tests.live_parts import DEADLINE, NEVER, following, next_event
 
 
 @pytest.fixture
@@ -202,7 +170,7 @@ async def test_clients_that_do_not_read_hold_up_no_others(
     await execute(labour_engine, f"UPDATE labour SET mother_name = repeat('x', 3000000) WHERE id = '{heavy_id}'")
     address = urlsplit(str(labour_client.base_url))
     ada = speaking_as("ada")["Authorization"]
-    request = f"GET {heavy}/events HTTP/1.1\r\nHost: here\r\nAuthorization: {ada}\r\n\r\n".encode()
+    request = f"GET {heavy}/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: {ada}\r\n\r\n".encode()
     silent = [socket.create_connection((address.hostname or "", address.port or 0)) for _ in range(15)]
     for one in silent:  # more than there are connections to the database
         one.sendall(request)
@@ -235,26 +203,6 @@ async def test_a_stop_ends_open_streams_instead_of_waiting_for_them(labour_url: 
         await first.wait()
 
     assert await reader == []
-
-
-async def test_a_subscriber_follows_their_own_view_until_the_subscription_ends(labour_client: AsyncClient) -> None:
-    labour = await plan(labour_client)
-    token = (await labour_client.post(f"{labour}/invites", json={})).json()["token"]
-    grace = AsyncClient(base_url=labour_client.base_url, headers=speaking_as("grace"))
-    asked = (await grace.post("/api/v1/subscriptions", json={"token": token, **GRACE})).json()
-    assert_problem(await grace.get(f"{labour}/events"), 404, "no-such-labour")
-    await labour_client.put(f"{labour}/subscribers/{asked['id']}/approve")
-
-    async with following(grace, labour) as lines:
-        assert set((await next_event(lines)).data) >= {"phase", "mother_name"}
-        await labour_client.put(f"{labour}/begin")
-        begun = await next_event(lines)
-        assert begun.data["phase"] == "early"
-        assert "subscribers" not in begun.data
-        await labour_client.delete(f"{labour}/subscribers/{asked['id']}")
-        async with asyncio.timeout(DEADLINE):
-            assert [line async for line in lines] == []
-    await grace.aclose()
 
 
 async def test_a_labour_that_does_not_exist_cannot_be_followed(labour_client: AsyncClient) -> None:

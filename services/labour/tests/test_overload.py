@@ -11,10 +11,11 @@ import pytest
 from httpx import AsyncClient, Response
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from e2e.support.api import OPERATOR, speaking_as
+from e2e.support.api import OPERATOR, async_client, speaking_as
+from e2e.support.http_server import served
 from e2e.support.waiting import eventually
 from messaging.unit_of_work import BEFORE_COMMIT
-from tests.labour_parts import api_process, assert_problem, fetch, plan
+from tests.labour_parts import api_process, apis, assert_problem, fetch, plan
 
 LABOURS = "/api/v1/labours"
 FOREVER = "3600"
@@ -65,12 +66,18 @@ async def test_a_saturated_process_refuses_at_once_is_ready_and_serves_operators
     labour_url: str, labour_engine: AsyncEngine, barrier: Barrier
 ) -> None:
     key, page = {"Idempotency-Key": "one-tap"}, "https://app.example"
-    async with api_process(labour_url, HTTP_CONCURRENCY="3", HTTP_QUEUE="0", CORS_ORIGINS=page) as client:
+    process = apis(labour_url, HTTP_CONCURRENCY="3", HTTP_QUEUE="0", CORS_ORIGINS=page)
+    async with (
+        served(process.public) as url,
+        served(process.operators) as operators_url,
+        async_client(url) as client,
+        async_client(operators_url, OPERATOR) as operator,
+    ):
         async with saturated(client, barrier, 3):
             refused = await plan_as(client, "ada", Origin=page, **key)
-            without_token = await client.get(LABOURS, headers={"Authorization": ""})
+            without_token = await client.get(LABOURS)
             health = [(await client.get(f"/health/{name}")).status_code for name in ("live", "ready")]
-            pipeline = await client.get("/operations/pipeline", headers=OPERATOR)
+            pipeline = await operator.get("/operations/pipeline")
 
         assert_problem(refused, 503, "busy")
         assert 1 <= int(refused.headers["retry-after"]) <= 3  # s

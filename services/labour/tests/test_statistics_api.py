@@ -11,7 +11,6 @@ from httpx import AsyncClient
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contracts.registry import decode
-from e2e.support.api import OPERATOR
 from e2e.support.waiting import eventually
 from labour.application.statistics import react_to_batch
 from labour.domain.statistics import TOPICS
@@ -69,12 +68,12 @@ def _time(text: str) -> datetime:
 
 
 async def differences(client: AsyncClient, method: str, path: str, **query: Any) -> httpx.Response:
-    answer = await client.request(method, f"/operations/statistics/{path}", headers=OPERATOR, params=query)
+    answer = await client.request(method, f"/operations/statistics/{path}", params=query)
     return answer.raise_for_status()
 
 
 async def test_a_damaged_balance_is_found_and_rebuilt_from_the_postings(
-    labour_client: AsyncClient, labour_engine: AsyncEngine, labour_units: UnitsOfWork
+    labour_client: AsyncClient, labour_operator: AsyncClient, labour_engine: AsyncEngine, labour_units: UnitsOfWork
 ) -> None:
     labour = await a_labour(labour_client)
     labour_id = labour.rpartition("/")[2]
@@ -89,9 +88,9 @@ async def test_a_damaged_balance_is_found_and_rebuilt_from_the_postings(
         {"labour_id": labour_id, "what": "length", "balance": 0, "postings": 120_000_000},
     ]
 
-    found = (await differences(labour_client, "GET", "differences")).json()
-    rebuilt = (await differences(labour_client, "POST", "rebuild")).json()
-    left = (await differences(labour_client, "GET", "differences")).json()
+    found = (await differences(labour_operator, "GET", "differences")).json()
+    rebuilt = (await differences(labour_operator, "POST", "rebuild")).json()
+    left = (await differences(labour_operator, "GET", "differences")).json()
 
     assert found == rebuilt == {"items": damaged, "next": None}
     assert left == {"items": [], "next": None}
@@ -99,13 +98,13 @@ async def test_a_damaged_balance_is_found_and_rebuilt_from_the_postings(
     assert {**after, "phases": []} == {**before, "phases": []}
 
 
-async def test_labours_are_verified_in_batches(labour_client: AsyncClient, labour_engine: AsyncEngine) -> None:
+async def test_labours_are_verified_in_batches(labour_operator: AsyncClient, labour_engine: AsyncEngine) -> None:
     values = ", ".join(f"('{UUID(int=number)}', 'contractions', {number})" for number in range(1, 6))
     await execute(labour_engine, f"INSERT INTO statistics_balance VALUES {values}")
 
     seen, after = list[int](), str(UUID(int=0))
     while after:
-        batch = (await differences(labour_client, "GET", "differences", after=after, limit=2)).json()
+        batch = (await differences(labour_operator, "GET", "differences", after=after, limit=2)).json()
         seen += [item["balance"] for item in batch["items"]]
         after = batch["next"]
 
@@ -113,7 +112,7 @@ async def test_labours_are_verified_in_batches(labour_client: AsyncClient, labou
 
 
 async def test_a_rebuild_waits_for_the_consumer_that_counts_the_same_labour(
-    labour_client: AsyncClient, labour_engine: AsyncEngine, labour_units: UnitsOfWork
+    labour_operator: AsyncClient, labour_engine: AsyncEngine, labour_units: UnitsOfWork
 ) -> None:
     """Otherwise it would overwrite an amount that it did not see."""
     history = labour_with("start", "end")
@@ -127,7 +126,7 @@ async def test_a_rebuild_waits_for_the_consumer_that_counts_the_same_labour(
 
     async with labour_units() as uow:
         await react_to_batch(uow, [received(one) for one in history.recorded[1:]])
-        rebuilding = asyncio.create_task(differences(labour_client, "POST", "rebuild"))
+        rebuilding = asyncio.create_task(differences(labour_operator, "POST", "rebuild"))
         await eventually(is_waiting, what="the rebuild waits")
     await rebuilding
 

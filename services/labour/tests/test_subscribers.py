@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.events import SubscriberAdded, SubscriberRemoved
-from labour.domain.errors import AlreadySubscribed, InviteInvalid, LabourError, NotPossibleNow
+from labour.domain.errors import (
+    AlreadySubscribed,
+    InviteInvalid,
+    LabourAlreadyCompleted,
+    LabourError,
+    NotPossibleNow,
+)
 from labour.domain.labour import Labour
 from labour.domain.subscriber import Role, Subscriber, SubscriberState
 from tests.labour_parts import NOW, events_of, planned
@@ -75,9 +81,6 @@ def test_a_person_can_request_once_and_again_after_leaving() -> None:
     grace = ask(labour)
     with pytest.raises(AlreadySubscribed):
         ask(labour, phone="+12025550199")
-    with pytest.raises(AlreadySubscribed):
-        ask(labour, user="alan")
-
     labour.leave(grace.id, NOW)
     again = ask(labour)
 
@@ -106,6 +109,33 @@ def test_a_blocked_person_is_off_the_roster_and_cannot_request_again_from_the_sa
     ]
 
 
+def test_who_has_no_valid_invite_or_is_blocked_does_not_learn_that_the_baby_is_there() -> None:
+    labour = invited()
+    grace = ask(labour)
+    labour.block(grace.id, NOW)
+    labour.complete(NOW)
+
+    with pytest.raises(InviteInvalid):
+        ask(labour)
+    with pytest.raises(InviteInvalid):
+        ask(labour, user="eve", phone="+12025550199", at=NOW + DAY)
+    with pytest.raises(LabourAlreadyCompleted):
+        ask(labour, user="eve", phone="+12025550199")
+
+
+def test_a_blocked_person_who_leaves_gets_the_answer_of_a_removed_one() -> None:
+    labour = invited()
+    answers = []
+    for user, end in (("grace", labour.block), ("alan", labour.unsubscribe)):
+        subscriber = ask(labour, user=user, phone=f"+120255501{len(user)}0")
+        end(subscriber.id, NOW)
+        with pytest.raises(NotPossibleNow) as refused:
+            labour.leave(subscriber.id, NOW)
+        answers.append(str(refused.value))
+
+    assert answers[0] == answers[1]
+
+
 def test_a_role_is_changed_once() -> None:
     labour = invited()
     grace = ask(labour)
@@ -115,6 +145,22 @@ def test_a_role_is_changed_once() -> None:
     labour.change_role(grace.id, Role.BIRTH_PARTNER, NOW)
 
     assert types(labour) == ["subscriber.role-changed"]
+
+
+def test_a_request_with_a_number_that_is_on_the_list_is_answered_like_any_other_and_the_mother_is_told() -> None:
+    labour = invited()
+    labour.approve(ask(labour).id, NOW)
+    labour.collect()
+
+    same = ask(labour, user="alan")
+    fresh = ask(labour, user="eve", phone="+12025550199")
+
+    assert (same.state, fresh.state) == (SubscriberState.REQUESTED, SubscriberState.REQUESTED)
+    assert types(labour) == ["subscriber.requested", "subscriber.requested"]
+    with pytest.raises(AlreadySubscribed):
+        labour.approve(same.id, NOW)
+    labour.unsubscribe(labour.subscribers[0].id, NOW)
+    labour.approve(same.id, NOW)
 
 
 @pytest.mark.parametrize("verb", ["approve", "unblock"])
@@ -151,5 +197,5 @@ def test_the_roster_is_always_what_its_events_say(steps: list[tuple[str, int]]) 
         (roster.add if isinstance(event, SubscriberAdded) else roster.remove)(event.person_id)
     assert roster == {one.id for one in labour.subscribers if one.state is SubscriberState.APPROVED}
     assert [event.roster_version for event in changes] == list(range(1, labour.roster_version + 1))
-    current = [one.phone for one in labour.subscribers if one.is_current]
-    assert len(current) == len(set(current))
+    approved = [one.phone for one in labour.subscribers if one.state is SubscriberState.APPROVED]
+    assert len(approved) == len(set(approved))

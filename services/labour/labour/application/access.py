@@ -4,13 +4,15 @@ To a stranger a labour does not exist, so that guessing ids reveals nothing. A p
 them, and again after they leave or are removed or blocked.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from uuid import UUID
 
 from sqlalchemy import and_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from labour.application.allowances import DEFAULT_ALLOWANCES, Allowances
+from labour.application.usage import Usage
 from labour.domain.errors import NoSuchLabour, NotYours, VersionChanged
 from labour.domain.labour import Labour
 from labour.domain.subscriber import Role, SubscriberState
@@ -86,11 +88,16 @@ async def _stored_relation(connection: AsyncConnection, caller: str, labour_id: 
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """What every command gets. `seen` is the version of the labour that the caller has read (If-Match), if they named one."""
+    """What every command gets. `seen` is the version of the labour that the caller has read (If-Match), if they named one.
+
+    A command adds to `usage` what it uses of the caller's allowance.
+    """
 
     uow: UnitOfWork
     caller: str
     seen: int | None = None
+    allowances: Allowances = DEFAULT_ALLOWANCES
+    usage: Usage = field(default_factory=Usage)
 
     @property
     def labours(self) -> Labours:

@@ -7,6 +7,9 @@ from typing import TypeVar
 from asyncpg import IntegrityConstraintViolationError
 
 from labour.application.access import CommandContext
+from labour.application.allowances import DEFAULT_ALLOWANCES, Allowances
+from labour.application.stored_answers import from_store, to_store
+from labour.application.usage import KEY_CONSTRAINT, keys_used_up
 from labour.domain.errors import LabourError, TooBusy, VersionChanged
 from messaging.errors import Stale
 from messaging.unit_of_work import UnitsOfWork
@@ -31,9 +34,15 @@ class CommandRunner:
     """`seen` is the version of the labour that the caller has read (If-Match); None if they accept any version."""
 
     def __init__(
-        self, units_of_work: UnitsOfWork, caller: str, key: Key | None = None, seen: int | None = None
+        self,
+        units_of_work: UnitsOfWork,
+        caller: str,
+        key: Key | None = None,
+        seen: int | None = None,
+        allowances: Allowances = DEFAULT_ALLOWANCES,
     ) -> None:
-        self._units_of_work, self._caller, self._key, self._seen = units_of_work, caller, key, seen
+        self._units_of_work, self._allowances = units_of_work, allowances
+        self._caller, self._key, self._seen = caller, key, seen
 
     async def run(self, command: Command[T], answer: Callable[[T], Answer]) -> Outcome:
         """A repeated request mostly fails, because what it asks for has happened. So after a failure the key is looked up.
@@ -58,6 +67,8 @@ class CommandRunner:
             except Stale:
                 pass
             except IntegrityConstraintViolationError as error:
+                if error.constraint_name == KEY_CONSTRAINT:
+                    raise keys_used_up() from None
                 if self._key and idempotency.is_taken(error):
                     if stored := await self._find(self._key):
                         return Outcome(stored, replayed=True)
@@ -69,12 +80,16 @@ class CommandRunner:
     async def _attempt(self, command: Command[T], answer: Callable[[T], Answer]) -> Outcome:
         uow = self._units_of_work()
         async with uow.locking(self._key.lock) if self._key else uow:
-            result = await command(CommandContext(uow, self._caller, self._seen))
+            context = CommandContext(uow, self._caller, self._seen, self._allowances)
+            result = await command(context)
             outcome = Outcome(answer(result), replayed=False)
             if self._key:
-                idempotency.store(uow, self._key, outcome.answer)
+                idempotency.store(uow, self._key, to_store(outcome.answer))
+                context.usage.keys = 1
+            await context.usage.record(uow, self._caller, self._allowances)
         return outcome
 
     async def _find(self, key: Key) -> Answer | None:
         async with self._units_of_work() as uow:
-            return await idempotency.find(uow.connection, key)
+            stored = await idempotency.find(uow.connection, key)
+            return stored and await from_store(uow.connection, stored)

@@ -4,31 +4,40 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from labour.application.access import CommandContext
-from labour.domain.contraction import Contraction
-from labour.domain.errors import InviteInvalid, NoSuchUpdate, NotSubscribed
+from labour.domain.contraction import Contraction, Phase
+from labour.domain.errors import InviteInvalid, NoSuchUpdate, NotSubscribed, TextNotAllowed
 from labour.domain.invite import Invite
 from labour.domain.labour import Labour
 from labour.domain.phone import to_e164
 from labour.domain.subscriber import Channel, Role, Subscriber
 from labour.domain.update import Update, UpdateKind
 from messaging import clock
+from servicekit.text import problem_for_readers, problem_with_name
 
 
 async def plan_labour(context: CommandContext, *, mother_name: str, first_labour: bool = True) -> Labour:
+    _check_name("mother_name", mother_name)
     labour = Labour(mother_id=context.caller, mother_name=mother_name, first_labour=first_labour, at=_now())
     await context.labours.add(labour)
+    context.usage.plan()
     return labour
 
 
 async def begin_labour(context: CommandContext, labour_id: UUID) -> Labour:
     labour = await context.labour(labour_id)
     labour.begin(_now())
+    context.usage.notify(labour)
     return labour
 
 
-async def complete_labour(context: CommandContext, labour_id: UUID, notes: str | None = None) -> Labour:
+async def complete_labour(
+    context: CommandContext, labour_id: UUID, notes: str | None = None, baby_name: str | None = None
+) -> Labour:
+    if baby_name is not None:
+        _check_name("baby_name", baby_name)
     labour = await context.labour(labour_id)
-    labour.complete(_now(), notes)
+    labour.complete(_now(), notes, baby_name)
+    context.usage.notify(labour, baby_name or "")
     return labour
 
 
@@ -40,7 +49,11 @@ async def push(context: CommandContext, labour_id: UUID) -> Labour:
 
 async def start_contraction(context: CommandContext, labour_id: UUID, started_at: datetime | None) -> Contraction:
     labour, now = await context.labour(labour_id), _now()
-    return labour.start_contraction(started_at or now, now)
+    begins = labour.phase is Phase.PLANNED
+    contraction = labour.start_contraction(started_at or now, now)
+    if begins:
+        context.usage.notify(labour)
+    return contraction
 
 
 async def end_contraction(
@@ -69,8 +82,13 @@ async def delete_contraction(context: CommandContext, labour_id: UUID, contracti
 
 
 async def post_update(context: CommandContext, labour_id: UUID, *, kind: UpdateKind, text: str) -> Update:
-    update = (await context.labour(labour_id)).post(kind, text, _now())
+    if kind is not UpdateKind.PRIVATE:
+        _check_text("text", text)
+    labour = await context.labour(labour_id)
+    update = labour.post(kind, text, _now())
     await context.labours.add_update(update)
+    if kind is UpdateKind.ANNOUNCEMENT:
+        context.usage.announce(labour, text)
     return update
 
 
@@ -95,7 +113,8 @@ async def revoke_invite(context: CommandContext, labour_id: UUID, invite_id: UUI
 async def request_subscription(
     context: CommandContext, token: str, name: str, phone: str, channel: Channel
 ) -> tuple[Labour, Subscriber]:
-    number = to_e164(phone)
+    _check_name("name", name)
+    number = to_e164(phone, context.allowances.countries)
     labour = await context.labours.of_invite(token)
     if labour is None:
         raise InviteInvalid
@@ -112,12 +131,17 @@ async def leave(context: CommandContext, subscriber_id: UUID) -> tuple[Labour, S
 
 
 async def subscribe(context: CommandContext, labour_id: UUID, *, name: str, phone: str) -> Subscriber:
-    number = to_e164(phone)
-    return (await context.labour(labour_id)).subscribe(name=name, phone=number, at=_now())
+    _check_name("name", name)
+    number = to_e164(phone, context.allowances.countries)
+    added = (await context.labour(labour_id)).subscribe(name=name, phone=number, at=_now())
+    context.usage.add_person()
+    return added
 
 
 async def approve(context: CommandContext, labour_id: UUID, subscriber_id: UUID) -> Subscriber:
-    return (await context.labour(labour_id)).approve(subscriber_id, _now())
+    approved = (await context.labour(labour_id)).approve(subscriber_id, _now())
+    context.usage.add_person()
+    return approved
 
 
 async def unsubscribe(context: CommandContext, labour_id: UUID, subscriber_id: UUID) -> Subscriber:
@@ -134,6 +158,17 @@ async def unblock(context: CommandContext, labour_id: UUID, subscriber_id: UUID)
 
 async def change_role(context: CommandContext, labour_id: UUID, subscriber_id: UUID, role: Role) -> Subscriber:
     return (await context.labour(labour_id)).change_role(subscriber_id, role, _now())
+
+
+def _check_text(field: str, text: str) -> None:
+    """For what other people read. A private note and the notes of a birth are shown to the mother only."""
+    if problem := problem_for_readers(text):
+        raise TextNotAllowed(field, problem)
+
+
+def _check_name(field: str, name: str) -> None:
+    if problem := problem_with_name(name):
+        raise TextNotAllowed(field, problem)
 
 
 def _now() -> datetime:

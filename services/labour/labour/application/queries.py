@@ -24,6 +24,7 @@ from labour.application.views import (
 )
 from labour.domain.advice import Advice, advise
 from labour.domain.contraction import Contraction
+from labour.domain.labour import CONTRACTION_LIMIT
 from labour.domain.update import UpdateKind
 from labour.storage import contraction_table, invite_table, labour_table, subscriber_table, update_table
 
@@ -52,23 +53,36 @@ async def list_labours(connection: AsyncConnection, caller: str, *, limit: int, 
     return LabourPage(items, items[-1].id if len(ids) > limit else None)
 
 
-async def list_subscriptions(connection: AsyncConnection, caller: str) -> list[SubscriptionView]:
+# The lists below return up to `limit` items that come `after` one that the caller has seen.
+
+
+async def list_subscriptions(
+    connection: AsyncConnection, caller: str, *, limit: int, after: UUID | None
+) -> list[SubscriptionView]:
     """The caller's own, oldest first."""
     own = _columns(subscriber_table, SubscriptionView, "mother_name")
     statement = select(*own, labour_table.c.mother_name).join_from(subscriber_table, labour_table)
-    rows = await connection.execute(
-        statement.where(subscriber_table.c.user_id == caller).order_by(subscriber_table.c.id)
-    )
-    return [SubscriptionView(**row).discreet() for row in rows.mappings()]
+    statement = statement.where(subscriber_table.c.user_id == caller).order_by(subscriber_table.c.id).limit(limit)
+    if after is not None:
+        statement = statement.where(subscriber_table.c.id > after)
+    return [SubscriptionView(**row).discreet() for row in (await connection.execute(statement)).mappings()]
 
 
-async def list_contractions(connection: AsyncConnection, caller: str, labour_id: UUID) -> list[ContractionView]:
-    """In the order in which they started."""
+async def list_contractions(
+    connection: AsyncConnection,
+    caller: str,
+    labour_id: UUID,
+    *,
+    limit: int = CONTRACTION_LIMIT,
+    after: datetime | None = None,
+) -> list[ContractionView]:
+    """In the order in which they started. No two start at the same time, because they do not overlap."""
     await authorize(connection, caller, labour_id, Action.READ_CONTRACTIONS)
     statement = select(*_columns(contraction_table, ContractionView)).where(contraction_table.c.labour_id == labour_id)
-    return [
-        ContractionView(*row) for row in await connection.execute(statement.order_by(contraction_table.c.started_at))
-    ]
+    if after is not None:
+        statement = statement.where(contraction_table.c.started_at > after)
+    rows = await connection.execute(statement.order_by(contraction_table.c.started_at).limit(limit))
+    return [ContractionView(*row) for row in rows]
 
 
 async def get_advice(connection: AsyncConnection, caller: str, labour_id: UUID, now: datetime) -> list[Advice]:
@@ -78,20 +92,28 @@ async def get_advice(connection: AsyncConnection, caller: str, labour_id: UUID, 
     return advise(contractions, first_labour=bool((await connection.execute(first)).scalar()), now=now)
 
 
-async def list_updates(connection: AsyncConnection, caller: str, labour_id: UUID) -> list[UpdateView]:
-    """The last hundred, newest first; private notes only for the mother."""
+async def list_updates(
+    connection: AsyncConnection, caller: str, labour_id: UUID, *, limit: int = 100, after: UUID | None = None
+) -> list[UpdateView]:
+    """Newest first; private notes only for the mother."""
     relation = await authorize(connection, caller, labour_id, Action.READ)
     statement = select(*_columns(update_table, UpdateView)).where(update_table.c.labour_id == labour_id)
     if not relation.may(Action.MANAGE):
         statement = statement.where(update_table.c.kind != UpdateKind.PRIVATE)
-    rows = await connection.execute(statement.order_by(update_table.c.id.desc()).limit(100))
+    if after is not None:
+        statement = statement.where(update_table.c.id < after)
+    rows = await connection.execute(statement.order_by(update_table.c.id.desc()).limit(limit))
     return [UpdateView(*row) for row in rows]
 
 
-async def list_invites(connection: AsyncConnection, caller: str, labour_id: UUID) -> list[InviteView]:
+async def list_invites(
+    connection: AsyncConnection, caller: str, labour_id: UUID, *, limit: int, after: UUID | None
+) -> list[InviteView]:
     await authorize(connection, caller, labour_id, Action.MANAGE)
     statement = select(*_columns(invite_table, InviteView)).where(invite_table.c.labour_id == labour_id)
-    return [InviteView(*row) for row in await connection.execute(statement.order_by(invite_table.c.id))]
+    if after is not None:
+        statement = statement.where(invite_table.c.id > after)
+    return [InviteView(*row) for row in await connection.execute(statement.order_by(invite_table.c.id).limit(limit))]
 
 
 async def _labours(connection: AsyncConnection, labour_ids: Collection[UUID]) -> list[LabourView]:

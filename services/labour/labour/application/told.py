@@ -75,7 +75,10 @@ class ToldRow(msgspec.Struct, frozen=True):
 
 
 class ToldView(msgspec.Struct, frozen=True):
-    """For the mother. `name` is empty if the person is no longer known."""
+    """For the mother. `name` is empty if the person is no longer known.
+
+    `event_type` is `consent.requested` for the message that asks the person whether they agree to be texted.
+    """
 
     person_id: UUID
     name: str
@@ -130,6 +133,7 @@ async def list_rows(connection: AsyncConnection, labour_id: UUID) -> list[ToldRo
 
 
 async def list_told(connection: AsyncConnection, caller: str, labour_id: UUID) -> list[ToldView]:
+    """Not paged, because it is bounded: by `ANNOUNCEMENT_LIMIT`, a beginning and a birth, with `ROSTER_LIMIT` messages each."""
     await authorize(connection, caller, labour_id, Action.MANAGE)
     return await told_about(connection, labour_id)
 

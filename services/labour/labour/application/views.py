@@ -58,14 +58,16 @@ class LabourView(msgspec.Struct, frozen=True):
 
 
 class SubscribedLabourView(msgspec.Struct, frozen=True):
-    """For an approved subscriber: the course of the labour, and nothing about other subscribers."""
+    """For an approved subscriber: the course of the labour, and nothing about other subscribers.
+
+    Without the version: each contraction raises it, and not every subscriber may know of contractions.
+    """
 
     id: UUID
     mother_name: str
     phase: Phase
     begun_at: datetime | None
     completed_at: datetime | None
-    version: int
     view: Literal["subscriber"] = "subscriber"
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 from uuid_utils.compat import uuid7
 
 LAST = 5  # finished contractions that decide about the phase
+OLDEST = timedelta(days=366)
 CLOCK_TOLERANCE = timedelta(minutes=1)  # how far a client's clock may be ahead of ours
 
 
@@ -51,6 +52,8 @@ def problem_with_times(wanted: Contraction, others: Iterable[Contraction], now: 
     """Why a contraction cannot have the times of `wanted` beside the `others`; None if it can."""
     if max(wanted.started_at, wanted.ended_at or wanted.started_at) > now + CLOCK_TOLERANCE:
         return "A contraction cannot be in the future. Check the times and the clock of your device."
+    if wanted.started_at < now - OLDEST:
+        return "A contraction cannot have started more than a year ago. Check the date."
     if wanted.ended_at is not None and wanted.ended_at <= wanted.started_at:
         return "A contraction must end after it started."
     if any(wanted.overlaps(other) for other in others):

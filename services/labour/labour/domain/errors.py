@@ -20,9 +20,14 @@ LabourError
 ├── NotPossibleNow          the state of the subscriber does not allow this
 ├── AlreadySubscribed
 ├── RosterFull
-└── NotAPhoneNumber
+├── TooMany                 a labour has as many contractions, invites, updates or people as it may have
+├── DayUsedUp               the account has used what it may use in a day; `wait` is the rest of the day
+├── NotAPhoneNumber
+├── PhoneNotSupported       a phone number, but not of a mobile phone in a country that we send to
+└── TextNotAllowed          a link or an invisible character in a text that other people read; `field` names it
 """
 
+import math
 from datetime import timedelta
 from uuid import UUID
 
@@ -94,7 +99,8 @@ class AnnouncementSent(LabourError):
 
 class TooSoon(LabourError):
     def __init__(self, labour_id: UUID, wait: timedelta) -> None:
-        super().__init__(labour_id, f"Wait {wait.total_seconds():.0f} s before the next announcement.")
+        seconds = math.ceil(wait.total_seconds())
+        super().__init__(labour_id, f"Wait {seconds} s before the next announcement. The wait grows with each of them.")
         self.wait = wait
 
 
@@ -120,8 +126,51 @@ class RosterFull(LabourError):
         super().__init__(labour_id, f"A labour has at most {limit} subscribers. Remove one first.")
 
 
+class TooMany(LabourError):
+    """`what` is the plural of a noun, with hyphens."""
+
+    def __init__(self, labour_id: UUID, what: str, limit: int, advice: str) -> None:
+        super().__init__(labour_id, f"A labour has at most {limit} {what.replace('-', ' ')}. {advice}")
+        self.what = what
+
+
+_OF_A_DAY = {
+    "labours": "plan at most {} labours",
+    "people": "add at most {} people",
+    "segments": "have at most {} SMS segments sent by announcements (a text of 160 characters to one person is one)",
+    "keys": "use at most {} idempotency keys, and send any number of requests without one",
+}
+
+
+class DayUsedUp(LabourError):
+    """`what` is a key of the table above."""
+
+    def __init__(self, what: str, limit: int, wait: timedelta) -> None:
+        hours = math.ceil(wait.total_seconds() / 3600)
+        may = _OF_A_DAY[what].format(limit)
+        super().__init__(
+            None, f"In one day an account can {may}. Try again within {hours} h, when the next day begins (UTC)."
+        )
+        self.what, self.wait = what, wait
+
+
 class NotAPhoneNumber(LabourError):
     """Says what is wrong with the number and never repeats it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(None, message)
+
+
+class PhoneNotSupported(LabourError):
+    """Never repeats the number."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(None, message)
+
+
+class TextNotAllowed(LabourError):
+    """Never repeats the text."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(None, f"{field}: {problem}.")
+        self.field, self.problem = field, f"{problem}."

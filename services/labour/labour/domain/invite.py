@@ -6,6 +6,9 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
+VALID_INVITE_LIMIT = 20  # of a labour, at a time
+INVITE_LIMIT = 100  # of a labour, with those that are revoked or expired
+
 
 class Invite:
     """Only a digest of the token is stored, so an invite cannot be used by reading the database."""
@@ -17,7 +20,10 @@ class Invite:
         self.revoked_at: datetime | None = None
 
     def admits(self, token: str, now: datetime) -> bool:
-        return self.token_hash == hash_token(token) and self.revoked_at is None and now < self.expires_at
+        return self.token_hash == hash_token(token) and self.is_valid(now)
+
+    def is_valid(self, now: datetime) -> bool:
+        return self.revoked_at is None and now < self.expires_at
 
 
 def hash_token(token: str) -> bytes:

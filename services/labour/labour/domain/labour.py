@@ -3,17 +3,18 @@
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from msgspec import structs
 from uuid_utils.compat import uuid7
 
 from contracts import events
 from labour.domain import errors
 from labour.domain.contraction import Contraction, Phase, phase_after, problem_with_times
-from labour.domain.invite import Invite
+from labour.domain.invite import INVITE_LIMIT, VALID_INVITE_LIMIT, Invite
 from labour.domain.subscriber import Change, Channel, Role, Subscriber, SubscriberList, SubscriberState
-from labour.domain.update import Update, UpdateKind
+from labour.domain.update import ANNOUNCEMENT_LIMIT, Update, UpdateKind, cooldown_after
 from messaging.aggregate import Aggregate
 
-ANNOUNCEMENT_COOLDOWN = timedelta(seconds=10)
+CONTRACTION_LIMIT = 1000  # of a labour: a long one has some three hundred
 
 
 class Labour(Aggregate):
@@ -27,6 +28,7 @@ class Labour(Aggregate):
         self.begun_at: datetime | None = None
         self.completed_at: datetime | None = None
         self.announced_at: datetime | None = None
+        self.announcements = 0
         self.notes: str | None = None
         self.roster_version = 0
         self.subscribers: list[Subscriber] = []
@@ -52,18 +54,21 @@ class Labour(Aggregate):
             events.LabourBegun(labour_id=self.id, roster_version=roster, mother_name=self.mother_name, begun_at=at), at
         )
 
-    def complete(self, at: datetime, notes: str | None = None) -> None:
-        """Allowed from any phase: a baby may come before its mother records the beginning. Only she can read the notes."""
+    def complete(self, at: datetime, notes: str | None = None, baby_name: str | None = None) -> None:
+        """Allowed from any phase: a baby may come before its mother records the beginning. Only she can read the notes.
+
+        The name is in the event only. Without one the event is version 1, which consumers of an older release handle as well.
+        """
         self._refuse_when_complete()
         if any(one.is_running for one in self.contractions):
             raise errors.ContractionRunning(self.id)
         self.phase, self.completed_at, self.notes = Phase.COMPLETE, at, notes
-        self.record(
-            events.LabourCompleted(
-                labour_id=self.id, roster_version=self.roster_version, mother_name=self.mother_name, completed_at=at
-            ),
-            at,
+        completed = events.LabourCompleted(
+            labour_id=self.id, roster_version=self.roster_version, mother_name=self.mother_name, completed_at=at
         )
+        if baby_name is not None:
+            completed = events.LabourCompletedV2(**structs.asdict(completed), baby_name=baby_name)
+        self.record(completed, at)
 
     def push(self, at: datetime) -> None:
         """The pushing phase is never derived from contractions: the mother records it."""
@@ -79,6 +84,8 @@ class Labour(Aggregate):
         self._refuse_when_complete()
         if any(one.is_running for one in self.contractions):
             raise errors.ContractionRunning(self.id)
+        if len(self.contractions) >= CONTRACTION_LIMIT:
+            raise errors.TooMany(self.id, "contractions", CONTRACTION_LIMIT, "Delete one that was recorded by mistake.")
         contraction = Contraction(started_at)
         self._check_times(contraction, now)
         if self.phase is Phase.PLANNED:
@@ -173,6 +180,10 @@ class Labour(Aggregate):
 
     def invite(self, *, token: str, expires_at: datetime, at: datetime) -> Invite:
         self._refuse_when_complete()
+        if len(self.invites) >= INVITE_LIMIT:
+            raise errors.TooMany(self.id, "invites", INVITE_LIMIT, "Share an invite that is still valid.")
+        if sum(invite.is_valid(at) for invite in self.invites) >= VALID_INVITE_LIMIT:
+            raise errors.TooMany(self.id, "valid-invites", VALID_INVITE_LIMIT, "Revoke one first, or share it.")
         invite = Invite(token=token, expires_at=expires_at, at=at)
         self.invites.append(invite)
         self.record(events.InviteCreated(labour_id=self.id, invite_id=invite.id, expires_at=expires_at), at)
@@ -188,9 +199,11 @@ class Labour(Aggregate):
     def request(
         self, *, token: str, user_id: str, name: str, phone: str, at: datetime, channel: Channel = Channel.SMS
     ) -> Subscriber:
-        self._refuse_when_complete()
+        """Only who holds a valid invite and is not blocked may learn that the labour is complete."""
         if not any(invite.admits(token, at) for invite in self.invites):
             raise errors.InviteInvalid(self.id)
+        self._subscriber_list.refuse_blocked(user_id, phone)
+        self._refuse_when_complete()
         change = self._subscriber_list.request(user_id=user_id, name=name, phone=phone, channel=channel, at=at)
         return self._record_change(change, at)
 
@@ -222,7 +235,9 @@ class Labour(Aggregate):
 
     @property
     def _subscriber_list(self) -> SubscriberList:
-        return SubscriberList(self.id, self.subscribers, self.roster_version)
+        return SubscriberList(
+            self.id, self.subscribers, roster_version=self.roster_version, mother_name=self.mother_name
+        )
 
     def _record_change(self, change: Change, at: datetime) -> Subscriber:
         subscriber, happened = change
@@ -233,9 +248,12 @@ class Labour(Aggregate):
         return subscriber
 
     def _announce(self, text: str, at: datetime) -> None:
-        if self.announced_at and (wait := self.announced_at + ANNOUNCEMENT_COOLDOWN - at) > timedelta(0):
+        if self.announcements >= ANNOUNCEMENT_LIMIT:
+            raise errors.TooMany(self.id, "announcements", ANNOUNCEMENT_LIMIT, "Post a status instead.")
+        wait = self.announced_at + cooldown_after(self.announcements) - at if self.announced_at else timedelta(0)
+        if wait > timedelta(0):
             raise errors.TooSoon(self.id, wait)
-        self.announced_at = at
+        self.announced_at, self.announcements = at, self.announcements + 1
         roster = self.roster_version
         self.record(
             events.LabourAnnounced(labour_id=self.id, roster_version=roster, mother_name=self.mother_name, text=text),

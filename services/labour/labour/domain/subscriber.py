@@ -16,6 +16,8 @@ from contracts import events
 from labour.domain import errors
 
 ROSTER_LIMIT = 50  # subscribers; each notifying event sends that many messages
+REQUEST_LIMIT = 100  # people whom a labour has ever had, with removed ones, before requests are refused
+PEOPLE_LIMIT = REQUEST_LIMIT + ROSTER_LIMIT  # and before the mother can add none: requests cannot use up her places
 
 
 class SubscriberState(StrEnum):
@@ -66,31 +68,44 @@ Change = tuple[Subscriber, list[events.Event]]  # the changed subscriber, and th
 class SubscriberList:
     """The rules over all subscribers of one labour. Each method checks, changes the list in place and returns the change."""
 
-    def __init__(self, labour_id: UUID, subscribers: list[Subscriber], roster_version: int) -> None:
-        self._labour_id, self._subscribers, self._roster_version = labour_id, subscribers, roster_version
+    def __init__(
+        self, labour_id: UUID, subscribers: list[Subscriber], *, roster_version: int, mother_name: str
+    ) -> None:
+        self._labour_id, self._subscribers = labour_id, subscribers
+        self._roster_version, self._mother_name = roster_version, mother_name
+
+    def refuse_blocked(self, user_id: str, phone: str) -> None:
+        """A blocked person gets the same error as for a bad invite, so that the answer does not reveal the block."""
+        blocked = (one for one in self._subscribers if one.state is SubscriberState.BLOCKED)
+        if any(one.user_id == user_id or one.phone == phone for one in blocked):
+            raise errors.InviteInvalid(self._labour_id)
 
     def request(self, *, user_id: str, name: str, phone: str, channel: Channel, at: datetime) -> Change:
-        """A blocked person gets the same error as for a bad invite, so that the answer does not reveal the block."""
-        if any(
-            one.state is SubscriberState.BLOCKED and (one.user_id == user_id or one.phone == phone)
-            for one in self._subscribers
-        ):
-            raise errors.InviteInvalid(self._labour_id)
-        self._refuse_duplicate(phone, user_id)
+        """A number that is on the list already is accepted, so that the answer does not reveal who is on it. The mother sees
+        both, and can approve one of them.
+        """
+        if any(one.is_current and one.user_id == user_id for one in self._subscribers):
+            raise errors.AlreadySubscribed(self._labour_id)
+        self._refuse_beyond(REQUEST_LIMIT, "Ask the mother to add you.")
         requested = SubscriberState.REQUESTED
         subscriber = Subscriber(name=name, phone=phone, at=at, user_id=user_id, state=requested, channel=channel)
         self._subscribers.append(subscriber)
         return subscriber, [events.SubscriberRequested(labour_id=self._labour_id, person_id=subscriber.id, name=name)]
 
     def add(self, *, name: str, phone: str, at: datetime) -> Change:
-        self._refuse_duplicate(phone)
+        if any(one.is_current and one.phone == phone for one in self._subscribers):
+            raise errors.AlreadySubscribed(self._labour_id)
         self._refuse_when_full()
+        self._refuse_beyond(PEOPLE_LIMIT, "Approve a request, or keep those who are on the list.")
         subscriber = Subscriber(name=name, phone=phone, at=at)
         self._subscribers.append(subscriber)
         return self._added(subscriber)
 
     def approve(self, subscriber_id: UUID) -> Change:
         subscriber = self._find(subscriber_id, SubscriberState.REQUESTED)
+        approved = (one for one in self._subscribers if one.state is SubscriberState.APPROVED)
+        if any(one.phone == subscriber.phone for one in approved):
+            raise errors.AlreadySubscribed(self._labour_id)
         self._refuse_when_full()
         subscriber.state = SubscriberState.APPROVED
         return self._added(subscriber)
@@ -128,12 +143,16 @@ class SubscriberList:
         return subscriber
 
     def _find_current(self, subscriber_id: UUID) -> Subscriber:
-        return self._find(subscriber_id, SubscriberState.REQUESTED, SubscriberState.APPROVED)
+        """The error names no state: to the subscriber, a block must look like a removal."""
+        subscriber = self._find(subscriber_id, *SubscriberState)
+        if not subscriber.is_current:
+            raise errors.NotPossibleNow(self._labour_id, "Not possible: this subscriber is not on the list any more.")
+        return subscriber
 
-    def _refuse_duplicate(self, phone: str, user_id: str | None = None) -> None:
-        current = (one for one in self._subscribers if one.is_current)
-        if any(one.phone == phone or (user_id and one.user_id == user_id) for one in current):
-            raise errors.AlreadySubscribed(self._labour_id)
+    def _refuse_beyond(self, limit: int, advice: str) -> None:
+        """Counts all who were ever added or asked: adding and removing does not make room for more."""
+        if len(self._subscribers) >= limit:
+            raise errors.TooMany(self._labour_id, "people", limit, advice)
 
     def _refuse_when_full(self) -> None:
         if sum(one.state is SubscriberState.APPROVED for one in self._subscribers) >= ROSTER_LIMIT:
@@ -146,6 +165,7 @@ class SubscriberList:
             person_id=subscriber.id,
             name=subscriber.name,
             phone=subscriber.phone,
+            mother_name=self._mother_name,
         )
         return subscriber, [added]
 

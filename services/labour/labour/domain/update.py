@@ -1,10 +1,22 @@
 """Updates: what the mother posts about her labour."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
+
+UPDATE_LIMIT = 1000  # of a labour
+ANNOUNCEMENT_LIMIT = 100  # of a labour; each may become a message to every subscriber
+
+SHORTEST_COOLDOWN = timedelta(seconds=10)
+LONGEST_COOLDOWN = timedelta(minutes=10)
+
+
+def cooldown_after(announcements: int) -> timedelta:
+    """How long the next announcement has to wait: ten seconds after the first one, and twice as long after each further one."""
+    doublings = min(max(announcements - 1, 0), 10)  # a larger power would only be cut
+    return min(SHORTEST_COOLDOWN * (1 << doublings), LONGEST_COOLDOWN)
 
 
 class UpdateKind(StrEnum):

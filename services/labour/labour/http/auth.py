@@ -4,39 +4,59 @@ Locally, tokens are signed with a shared secret (`fern token`). Everywhere else 
 identity provider's JWKS address. A token identifies the caller (`sub`); `labour.application.access` decides what they may do.
 """
 
-import asyncio
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import jwt
 from litestar.connection import ASGIConnection
 
-from labour.settings import Settings
+from labour.settings import ApiSettings
 from servicekit.problems import Problem
+from servicekit.security_log import identify
+from servicekit.signing_keys import ALGORITHM, KeysUnavailable, SigningKeys
 from servicekit.text import is_line
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 
+ISSUED_SECONDS = 12 * 60 * 60
 MAX_SUBJECT = 200  # characters; a longer one cannot be cut, or two callers could become one
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
+    """`expires_at` is when the token ends, in seconds since 1970."""
+
     id: str
+    expires_at: float
 
 
 class Tokens:
-    """Keys are fetched once and kept; an unknown key id fetches them again."""
-
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ApiSettings) -> None:
         self._settings = settings
-        self._keys = jwt.PyJWKClient(settings.jwks_url, cache_keys=True, timeout=5) if settings.jwks_url else None
+        self._keys = SigningKeys(settings.jwks_url) if settings.jwks_url else None
+
+    @property
+    def is_local(self) -> bool:
+        """Tokens are verified with the shared secret of local mode."""
+        return self._settings.local and self._keys is None
+
+    def issue(self, subject: str) -> str:
+        """A token of twelve hours. In local mode only: elsewhere the identity provider issues them."""
+        if not self.is_local:
+            raise RuntimeError("This service issues no tokens: get one from the identity provider.")
+        claims = {"sub": subject, "aud": self._settings.token_audience, "exp": int(time.time()) + ISSUED_SECONDS}
+        if self._settings.token_issuer:
+            claims["iss"] = self._settings.token_issuer
+        return jwt.encode(claims, self._settings.token_secret, algorithm="HS256")
 
     async def authenticate(self, connection: Connection) -> Caller | Problem:
-        """The outcome is kept on the connection: the rate limit and the route both need it, and the token is verified once."""
+        """The outcome is kept on the connection: the guard and the route both need it, and the token is verified once."""
         state = connection.scope["state"]
         if "authentication" not in state:
             state["authentication"] = await self._authenticate(connection.headers.get("authorization", ""))
+            if isinstance(state["authentication"], Caller):
+                identify(connection.scope, state["authentication"].id)
         outcome: Caller | Problem = state["authentication"]
         return outcome
 
@@ -63,9 +83,12 @@ class Tokens:
                 issuer=self._settings.token_issuer or None,
                 options={"require": ["exp", "sub"]},
             )
-        except jwt.PyJWKClientConnectionError:
+        except KeysUnavailable:
             return Problem(
-                503, "unavailable", "The keys that verify tokens cannot be fetched at the moment. Try again."
+                503,
+                "unavailable",
+                "The keys that verify tokens cannot be fetched at the moment. Try again.",
+                {"Retry-After": "1"},
             )
         except jwt.PyJWTError as error:
             return _unauthorized(f"The token is not valid ({type(error).__name__}). Get a new one.")
@@ -75,12 +98,12 @@ class Tokens:
                 f"The token's subject (sub) must be one line of 1 to {MAX_SUBJECT} characters, without control characters. "
                 "Get a new one."
             )
-        return Caller(subject)
+        return Caller(subject, float(claims["exp"]))
 
     async def _key(self, token: str) -> tuple[Any, str]:
         if self._keys is None:
             return self._settings.token_secret, "HS256"
-        return (await asyncio.to_thread(self._keys.get_signing_key_from_jwt, token)).key, "RS256"
+        return (await self._keys.key(token)).key, ALGORITHM
 
 
 def _unauthorized(detail: str) -> Problem:

@@ -1,43 +1,76 @@
-"""The rate limit: how many changes one caller may request in a minute. Reads are not limited."""
+"""Every route for callers needs a token. How many changes and reads one caller may request in a minute, and how many live streams
+may be open.
+"""
 
 import math
+from collections import Counter
 
+from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
-from litestar.types import Guard
+from litestar.types import ASGIApp, Guard, Middleware, Receive, Scope, Send
 
-from labour.http.auth import Caller, Connection, Tokens
-from servicekit.problems import Problem
+from labour.http.auth import Connection, Tokens
+from servicekit.problems import Problem, busy
 from servicekit.rate_limit import RateLimit
 
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
-
-async def counted_as(connection: Connection, tokens: Tokens) -> str:
-    """One count for each caller; requests without a valid token are counted by address."""
-    outcome = await tokens.authenticate(connection)
-    if isinstance(outcome, Caller):
-        return f"caller:{outcome.id}"
-    return f"address:{connection.client.host if connection.client else 'unknown'}"
+STREAMS_OF_A_CALLER, STREAMS = 20, 1000  # open at a time in one process
 
 
-def limit_changes(limit: RateLimit, tokens: Tokens) -> Guard:
-    """A guard runs before the body is read, so a refused request costs little."""
+def limit_requests(changes: RateLimit, reads: RateLimit, tokens: Tokens) -> Guard:
+    """A guard runs before the body is read, so a refused request costs little. Changes and reads have counts of their own.
+
+    A request without a valid token is refused first, and not counted: strangers would otherwise write rows, and those behind one
+    proxy would share a row with everyone else there. Admission control bounds how many of them a process looks at.
+    """
 
     async def guard(connection: Connection, _: BaseRouteHandler) -> None:
-        if connection.scope.get("method") not in UNSAFE:
-            return
-        used = limit.use(await counted_as(connection, tokens))
-        if not used.allowed:
-            wait = max(1, math.ceil(used.ends_in.total_seconds()))
-            raise Problem(
-                429,
-                "rate-limited",
-                f"You have sent too many changes within a minute. Try again in {wait} s.",
-                {
-                    "Retry-After": str(wait),
-                    "RateLimit-Limit": str(limit.limit),
-                    "RateLimit-Remaining": str(used.remaining),
-                },
-            )
+        who = f"caller:{(await tokens.caller(connection)).id}"
+        if connection.scope.get("method") in UNSAFE:
+            _use(changes, who, "changes")
+        else:
+            _use(reads, f"reads of {who}", "reads")
 
     return guard
+
+
+def _use(limit: RateLimit, who: str, what: str) -> None:
+    used = limit.use(who)
+    if not used.allowed:
+        wait = max(1, math.ceil(used.ends_in.total_seconds()))
+        raise Problem(
+            429,
+            "rate-limited",
+            f"You have sent too many {what} within a minute. Try again in {wait} s.",
+            {"Retry-After": str(wait), "RateLimit-Limit": str(limit.limit), "RateLimit-Remaining": str(used.remaining)},
+        )
+
+
+def limit_streams(tokens: Tokens) -> Middleware:
+    """For routes whose answer does not end. A stream counts until it is closed, by either side."""
+    streams = Counter[str]()
+
+    def middleware(app: ASGIApp) -> ASGIApp:
+        async def limited(scope: Scope, receive: Receive, send: Send) -> None:
+            caller = await tokens.caller(ASGIConnection(scope))
+            if streams[caller.id] >= STREAMS_OF_A_CALLER:
+                raise Problem(
+                    429,
+                    "too-many-streams",
+                    f"You have {STREAMS_OF_A_CALLER} live streams open. Close one, and try again.",
+                    {"Retry-After": "1"},
+                )
+            if streams.total() >= STREAMS:
+                raise busy(5)
+            streams[caller.id] += 1
+            try:
+                await app(scope, receive, send)
+            finally:
+                streams[caller.id] -= 1
+                if not streams[caller.id]:
+                    del streams[caller.id]
+
+        return limited
+
+    return middleware

@@ -1,16 +1,24 @@
 """Live updates of a labour: server-sent events.
 
-A stream sends `labour` with the current labour, first and after each change; and `told` with the delivery status of all
-messages, after each change of one. The id of each event is the version of the labour. Events carry the whole state, so a slow
-or reconnecting client misses intermediate states only.
+`labour`  the labour as the reader may see it: first, and after each change of anything that they may read
+`told`    the delivery status of all messages, after each change of one; for the mother only
+`end`     why the server ends the stream, as its `reason`: `token-expired` (connect again with a new token) or `no-such-labour`
+          (the reader is no longer a subscriber)
+
+A reader is sent nothing about what they may not read, and not even that it has changed: what a stream has sent is compared with
+all that its reader may read now. So the times of contractions do not show in the stream of a subscriber who may not see them,
+neither as events nor in the rhythm of its heartbeats. Events carry the whole state, so a slow or reconnecting client misses
+intermediate states only. The mother's events have the version of the labour as their id.
 
 All open streams of a process share one listening connection and one query for changes.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import NamedTuple
 from uuid import UUID
 
@@ -23,9 +31,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from labour.application import queries, told
 from labour.application.access import Action, authorize
-from labour.application.told import RANKS, ToldView
-from labour.application.views import LabourView, SubscribedLabourView
-from labour.domain.errors import NoSuchLabour
+from labour.application.views import LabourView
+from labour.domain.errors import NoSuchLabour, NotYours
 from labour.http.responses import Id, Read, RunQuery
 from messaging.backoff import wait, wait_for_any
 from messaging.database import describe, is_transient
@@ -38,9 +45,10 @@ REST_SECONDS = 0.05  # the shortest time between two queries, however many wake-
 
 
 class Mark(NamedTuple):
-    """What a stream has sent. The status of a message only moves to a higher rank, so the sum of ranks grows with each change.
+    """What a labour was when a stream read it last. It differs after every change, whether the stream's reader may see it or not.
 
-    The lowest rank is 0, and counts as 1 here: a message that is added changes the sum, too.
+    The status of a message only moves to a higher rank, so the sum of ranks grows with each change. The lowest rank is 0, and
+    counts as 1 here: a message that is added changes the sum, too.
     """
 
     version: int
@@ -51,6 +59,11 @@ _MARKS = text("""
     SELECT id, version, (SELECT coalesce(sum(rank + 1), 0) FROM told WHERE told.labour_id = labour.id) AS told
     FROM labour WHERE id = ANY(:ids)
 """)
+
+
+async def _marks(connection: AsyncConnection, labour_ids: Collection[UUID]) -> dict[UUID, Mark]:
+    rows = await connection.execute(_MARKS, {"ids": list(labour_ids)})
+    return {row.id: Mark(row.version, row.told) for row in rows}
 
 
 @dataclass(eq=False, slots=True)
@@ -105,29 +118,38 @@ class Changes:
         if not self._watches:
             return
         async with self._engine.connect() as connection:
-            rows = await connection.execute(_MARKS, {"ids": list({watch.labour_id for watch in self._watches})})
-            marks = {row.id: Mark(row.version, row.told) for row in rows}
+            marks = await _marks(connection, {watch.labour_id for watch in self._watches})
         for watch in self._watches:
-            if marks.get(watch.labour_id, watch.seen) != watch.seen:
+            if marks.get(watch.labour_id) != watch.seen:
                 watch.changed.set()
 
 
 class Picture(NamedTuple):
-    """The labour as one reader may see it. Only the mother is shown `told`; it is part of the mark of every stream."""
+    """What one reader may read, as it was when the mark was read or later. `labour` and `told` are sent; `others` is a digest of
+    what is only compared, because the reader fetches it. `version` is None for all but the mother: every contraction raises it.
+    """
 
-    labour: LabourView | SubscribedLabourView
-    told: list[ToldView]
-    shows_told: bool
-
-    @property
-    def mark(self) -> Mark:
-        return Mark(self.labour.version, sum(RANKS[one.status] + 1 for one in self.told))
+    mark: Mark
+    version: int | None
+    labour: bytes
+    told: bytes = b"[]"
+    others: bytes = b""
 
 
 async def _look_at(connection: AsyncConnection, caller: str, labour_id: UUID) -> Picture:
     relation = await authorize(connection, caller, labour_id, Action.READ)
+    mark = (await _marks(connection, [labour_id]))[labour_id]  # first: the next look finds what changes from now on
     labour = await queries.labour_as_seen_by(connection, relation, labour_id)
-    return Picture(labour, await told.told_about(connection, labour_id), shows_told=relation.may(Action.MANAGE))
+    if isinstance(labour, LabourView):
+        messages = await told.told_about(connection, labour_id)
+        return Picture(mark, labour.version, _encode(labour), _encode(messages))
+    others: list[object] = [relation, await queries.list_updates(connection, caller, labour_id)]
+    if relation.may(Action.READ_CONTRACTIONS):
+        others.append(await queries.list_contractions(connection, caller, labour_id))
+    return Picture(mark, None, _encode(labour), others=sha256(_encode(others)).digest())
+
+
+_encode = msgspec.json.encode
 
 
 class LiveController(Controller):
@@ -135,40 +157,68 @@ class LiveController(Controller):
     tags = ("labours",)
 
     @get(
-        summary="Follow a labour as server-sent events. The mother and approved subscribers may.",
+        operation_id="follow_labour",
+        summary="Follow a labour as server-sent events.",
         media_type="text/event-stream",
+        refuses={429: "too-many-streams"},
+        example='event: end\ndata: {"reason": "token-expired"}\n\n',
     )
     async def follow(self, read: Read, changes: NamedDependency[Changes], labour_id: Id) -> ServerSentEvent:
+        """The mother and approved subscribers may; a caller may have 20 streams open. The answer ends with the token.
+
+        - `labour`: the labour as the reader may see it, first and after each change of what they may read.
+        - `told`: the status of all messages, after each change of one; for the mother only.
+        - `end`: why the server ends the stream. With the `reason` `token-expired`, connect again with a new token.
+        """
         first = await read(_look_at, labour_id)  # before the response begins, because it may be a problem
-        return ServerSentEvent(_events(read, changes, first), headers={"Cache-Control": "no-store"})
+        return ServerSentEvent(_events(read, changes, labour_id, first), headers={"Cache-Control": "no-store"})
 
 
-async def _events(read: RunQuery, changes: Changes, first: Picture) -> AsyncIterator[ServerSentEventMessage]:
+async def _events(
+    read: RunQuery, changes: Changes, labour_id: UUID, now: Picture
+) -> AsyncIterator[ServerSentEventMessage]:
     """Holds no database connection while it waits for a change or for a slow client."""
-    with changes.watch(first.labour.id, first.mark) as watch:
-        yield _event("labour", first, first.labour)
-        if first.told and first.shows_told:
-            yield _event("told", first, first.told)
+    with changes.watch(labour_id, now.mark) as watch:
+        yield _event("labour", now, now.labour)
+        if now.told != b"[]":
+            yield _event("told", now, now.told)
+        beat_at = time.monotonic() + HEARTBEAT_SECONDS
         while not changes.ended:
-            if not await wait(watch.changed, HEARTBEAT_SECONDS):
-                yield ServerSentEventMessage(comment="still here", data=None)
+            if (lasts := read.caller.expires_at - time.time()) <= 0:
+                yield _end("token-expired")
+                return
+            if not await wait(watch.changed, min(lasts, beat_at - time.monotonic())):
+                if time.monotonic() >= beat_at:
+                    yield ServerSentEventMessage(comment="still here", data=None)
+                    beat_at = time.monotonic() + HEARTBEAT_SECONDS
                 continue
             watch.changed.clear()
+            before = now
             try:
                 async with changes.looking:
-                    now = await read(_look_at, watch.labour_id)
+                    now = await read(_look_at, labour_id)
             except NoSuchLabour:
-                return  # the reader is no longer a subscriber
+                yield _end("no-such-labour")
+                return
+            except NotYours:
+                watch.changed.set()  # the role has changed between two queries: look again
+                continue
             except Exception as error:
                 if not is_transient(error):
                     raise
                 continue  # `seen` is unchanged, so the next successful look of `Changes` sets `changed` again
-            before, watch.seen = watch.seen, now.mark
-            if now.mark.version != before.version:
+            watch.seen = now.mark
+            if time.time() >= read.caller.expires_at:
+                continue
+            if (now.labour, now.others) != (before.labour, before.others):
                 yield _event("labour", now, now.labour)
-            if now.mark.told != before.told and now.shows_told:
+            if now.told != before.told:
                 yield _event("told", now, now.told)
 
 
-def _event(kind: str, picture: Picture, data: object) -> ServerSentEventMessage:
-    return ServerSentEventMessage(event=kind, id=picture.labour.version, data=msgspec.json.encode(data))
+def _event(kind: str, picture: Picture, data: bytes) -> ServerSentEventMessage:
+    return ServerSentEventMessage(event=kind, id=picture.version, data=data)
+
+
+def _end(reason: str) -> ServerSentEventMessage:
+    return ServerSentEventMessage(event="end", data=_encode({"reason": reason}))

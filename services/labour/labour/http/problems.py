@@ -16,6 +16,10 @@ def _is(status: int, name: str, headers: Mapping[str, str] | None = None) -> Cal
     return lambda error: Problem(status, name, str(error), headers)
 
 
+def _about_a_field(name: str, field: str) -> Callable[[Exception], Problem]:
+    return lambda error: Problem(400, name, str(error), fields=[{"field": field, "problem": str(error)}])
+
+
 PROBLEMS: Mapping[type[Exception], Callable[[Any], Problem]] = {
     errors.NoSuchLabour: _is(404, "no-such-labour"),
     errors.NotYours: _is(403, "not-yours"),
@@ -40,8 +44,18 @@ PROBLEMS: Mapping[type[Exception], Callable[[Any], Problem]] = {
     errors.NotPossibleNow: _is(409, "not-possible-now"),
     errors.AlreadySubscribed: _is(409, "already-subscribed"),
     errors.RosterFull: _is(409, "roster-full"),
-    errors.NotAPhoneNumber: lambda error: Problem(
-        400, "not-a-phone-number", str(error), fields=[{"field": "phone", "problem": str(error)}]
+    errors.TooMany: lambda error: Problem(409, f"too-many-{error.what}", str(error)),
+    errors.DayUsedUp: lambda error: Problem(
+        429,
+        "daily-limit",
+        str(error),
+        {"Retry-After": str(math.ceil(error.wait.total_seconds()))},
+        limit_of=error.what,
+    ),
+    errors.NotAPhoneNumber: _about_a_field("not-a-phone-number", "phone"),
+    errors.PhoneNotSupported: _about_a_field("phone-not-supported", "phone"),
+    errors.TextNotAllowed: lambda error: Problem(
+        400, "text-not-allowed", str(error), fields=[{"field": error.field, "problem": error.problem}]
     ),
     LockHeld: lambda _: Problem(
         409, "request-in-flight", "A request with this Idempotency-Key is still being handled. Try again.", SOON

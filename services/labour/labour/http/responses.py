@@ -2,28 +2,31 @@
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 import msgspec
 from litestar import Request, Response
 from litestar.di import NamedDependency
-from litestar.params import FromPath
+from litestar.params import FromPath, QueryParameter
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from labour.application.access import CommandContext
+from labour.application.allowances import Allowances
 from labour.application.command_runner import CommandRunner
 from labour.domain.labour import Labour
 from labour.http.auth import Caller, Tokens
 from messaging.unit_of_work import UnitsOfWork
 from servicekit.idempotency import Answer, Key
 from servicekit.problems import Problem
+from servicekit.web import Page
 
 _ETAG = re.compile(r'^"v(\d{1,9})"$')
 _KEY = re.compile(r'"?([\x21\x23-\x7e]{1,255})"?')
 
 P = ParamSpec("P")
 T = TypeVar("T")
+C = TypeVar("C")
 V = TypeVar("V")
 
 
@@ -60,27 +63,33 @@ class RunQuery:
     """`await read(question, …)` returns `question(connection, caller, …)`. A question changes nothing."""
 
     def __init__(self, engine: AsyncEngine, caller: Caller) -> None:
-        self._engine, self._caller = engine, caller
+        self._engine, self.caller = engine, caller
 
     async def __call__(
         self, question: Callable[Concatenate[AsyncConnection, str, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         async with self._engine.connect() as connection:
-            return await question(connection, self._caller.id, *args, **kwargs)
+            return await question(connection, self.caller.id, *args, **kwargs)
 
 
 Run = NamedDependency[RunCommand]
 Read = NamedDependency[RunQuery]
 Id = FromPath[UUID]
 
+PAGE_SIZE = "The most items that the page has."
+AFTER = "Of the next page: the `next` of the page before. Leave it out for the first page."
+After = Annotated[UUID | None, QueryParameter(description=AFTER)]
+
 AnyRequest = Request[Any, Any, Any]
 
 
 # Each dependency needs only the request: Litestar would start tasks to resolve dependencies of dependencies.
-def provide_commands(units_of_work: UnitsOfWork, tokens: Tokens) -> Callable[[AnyRequest], Awaitable[RunCommand]]:
+def provide_commands(
+    units_of_work: UnitsOfWork, tokens: Tokens, allowances: Allowances
+) -> Callable[[AnyRequest], Awaitable[RunCommand]]:
     async def provide(request: AnyRequest) -> RunCommand:
         caller = await tokens.caller(request)
-        runner = CommandRunner(units_of_work, caller.id, await _key(request, caller), _seen(request))
+        runner = CommandRunner(units_of_work, caller.id, await _key(request, caller), _seen(request), allowances)
         return RunCommand(runner, request.route_handler.status_code)
 
     return provide
@@ -91,6 +100,13 @@ def provide_queries(engine: AsyncEngine, tokens: Tokens) -> Callable[[AnyRequest
         return RunQuery(engine, await tokens.caller(request))
 
     return provide
+
+
+async def page(one_more: Callable[[int], Awaitable[list[T]]], limit: int, cursor: Callable[[T], C]) -> Page[T, C]:
+    """Up to `limit` items. The list is asked for one more, which tells whether there is a next page."""
+    found = await one_more(limit + 1)
+    items = found[:limit]
+    return Page(items, cursor(items[-1]) if len(found) > limit else None)
 
 
 def no_content(_: object) -> None:

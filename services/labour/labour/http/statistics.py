@@ -6,7 +6,7 @@ from uuid import UUID
 
 from litestar import Controller, get, post
 from litestar.di import NamedDependency
-from litestar.params import FromQuery, QueryParameter
+from litestar.params import QueryParameter
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from labour.application import statistics
@@ -16,15 +16,19 @@ from labour.http.responses import Id, Read
 from messaging.database import driver_connection
 
 FIRST = UUID(int=0)
-Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
+Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="The most labours of a batch.")]
+After = Annotated[UUID, QueryParameter(description="The `next` of the batch before. Leave it out for the first batch.")]
 
 
 @get(
     "/api/v1/labours/{labour_id:uuid}/statistics",
-    summary="Get the statistics of contractions and phases. The mother and birth partners may.",
+    operation_id="get_statistics",
+    summary="Get the statistics of contractions and phases.",
     tags=["contractions"],
+    refuses={403: "not-yours"},
 )
 async def get_statistics(read: Read, labour_id: Id) -> Statistics:
+    """The mother and birth partners may. The numbers are projected from events, so they follow a change within seconds."""
     return await read(statistics.get_statistics, labour_id, datetime.now(UTC))
 
 
@@ -32,18 +36,27 @@ class StatisticsOperations(Controller):
     path = "/operations/statistics"
     tags = ("operations",)
 
-    @get("/differences", summary="List balances that are not the sum of their postings, one batch of labours per call.")
+    @get(
+        "/differences",
+        operation_id="list_differences",
+        summary="List balances that are not the sum of their postings.",
+    )
     async def list_differences(
-        self, engine: NamedDependency[AsyncEngine], after: FromQuery[UUID] = FIRST, limit: Limit = 500
+        self, engine: NamedDependency[AsyncEngine], after: After = FIRST, limit: Limit = 500
     ) -> DifferenceBatch:
+        """One batch of labours per call. Changes nothing."""
         async with driver_connection(engine) as connection:
             return await statistics.find_differences(connection, after=after, limit=limit)
 
     @post(
-        "/rebuild", status_code=200, summary="Set balances to the sum of their postings, one batch of labours per call."
+        "/rebuild",
+        operation_id="rebuild_balances",
+        status_code=200,
+        summary="Set balances to the sum of their postings.",
     )
     async def rebuild(
-        self, engine: NamedDependency[AsyncEngine], after: FromQuery[UUID] = FIRST, limit: Limit = 500
+        self, engine: NamedDependency[AsyncEngine], after: After = FIRST, limit: Limit = 500
     ) -> DifferenceBatch:
+        """One batch of labours per call, in one transaction. Returns what was different."""
         async with driver_connection(engine) as connection:
             return await statistics.rebuild(connection, after=after, limit=limit)

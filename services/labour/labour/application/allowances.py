@@ -1,0 +1,20 @@
+"""What this deployment allows: which countries are texted, and what an account may use in a day, over all its labours."""
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+# Where few mobile numbers exist that pay their owner for being texted
+COUNTRIES = "AT AU BE CA CH CZ DE DK ES FI FR GB GR IE IS IT LU NL NO NZ PL PT SE US"
+
+
+@dataclass(frozen=True, slots=True)
+class Allowances:
+    """`countries` are ISO 3166 codes. The others are for one account and day: labours planned, people added, SMS segments."""
+
+    countries: Set[str] = frozenset(COUNTRIES.split())
+    labours: int = 5
+    people: int = 60
+    segments: int = 1000
+
+
+DEFAULT_ALLOWANCES = Allowances()
