@@ -4,8 +4,8 @@ import asyncio
 
 from alembic import context
 
-from notification.settings import Settings
 from notification.storage import metadata
 from servicekit.migrations import migrate
+from servicekit.worker_settings import MigrationSettings
 
-asyncio.run(migrate(context, Settings.load().database_url, metadata))
+asyncio.run(migrate(context, "notification", MigrationSettings.load("notification").database_url, metadata))

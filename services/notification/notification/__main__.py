@@ -6,16 +6,19 @@ Each imports only what it needs, which is most of the time that it takes to star
 import asyncio
 from functools import partial
 
-from notification.settings import Settings
+from notification.settings import ApiSettings, ConsumerSettings, DispatcherSettings
 from servicekit.process import run_role
+from servicekit.worker_settings import RelaySettings
 
 
 async def api(stop: asyncio.Event) -> None:
     from notification.app import build
-    from servicekit.web import serve
+    from servicekit.web import serve_apis
 
-    settings = Settings.load()
-    await serve(build(settings), host=settings.api_host, port=settings.api_port, stop=stop)
+    settings = ApiSettings.load()
+    await serve_apis(
+        build(settings), host=settings.api_host, port=settings.api_port, operators=settings.operators, stop=stop
+    )
 
 
 async def consumer(stop: asyncio.Event, *, drain: bool = False) -> None:
@@ -24,14 +27,14 @@ async def consumer(stop: asyncio.Event, *, drain: bool = False) -> None:
     from notification.domain.reactions import TOPICS
     from servicekit.workers import run_consumer
 
-    settings = Settings.load()
+    settings = ConsumerSettings.load()
     await run_consumer(
         stop,
         name="notification-consumer",
         database_url=settings.database_url,
         project_id=settings.project_id,
         topics=TOPICS,
-        create=create_consumer,
+        create=partial(create_consumer, consent=settings.consent, most_waiting=settings.most_waiting),
         wakes=ledger.CHANNEL,
         drain=drain,
     )
@@ -40,13 +43,16 @@ async def consumer(stop: asyncio.Event, *, drain: bool = False) -> None:
 async def dispatcher(stop: asyncio.Event) -> None:
     from notification.delivery.process import run_dispatcher
 
-    await run_dispatcher(stop, Settings.load())
+    await run_dispatcher(stop, DispatcherSettings.load())
 
 
 async def relay(stop: asyncio.Event) -> None:
+    from contracts.registry import topics_of
     from servicekit.workers import run_relay
 
-    await run_relay(stop, name="notification-relay", settings=Settings.load())
+    await run_relay(
+        stop, name="notification-relay", settings=RelaySettings.load("notification"), topics=topics_of("notification")
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The API as an application: wiring only."""
+"""The API as two applications: wiring only."""
 
 import asyncio
 from collections.abc import AsyncGenerator
+from urllib.parse import urlsplit
 
 from litestar import Litestar, Router
 from litestar.di import Provide
@@ -13,23 +14,28 @@ from messaging.pubsub import PubSub
 from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork
 from messaging.wakeups import Waker
+from notification.consumer import NAME as CONSUMER
 from notification.consumer import create_consumer
 from notification.delivery import ledger
+from notification.domain.reactions import TOPICS
+from notification.http.document import FOR_OPERATORS, PUBLIC
 from notification.http.notifications import LedgerOperations, NotificationController
 from notification.http.problems import PROBLEMS
-from notification.http.push import PushController, PushVerifier
+from notification.http.push import PushController, pubsub_only
 from notification.http.webhooks import TwilioController
-from notification.settings import Settings
+from notification.settings import ApiSettings
+from servicekit.api_document import BEARER
 from servicekit.http_limits import OPERATOR_SLOTS
-from servicekit.operator_api import OPERATIONS, operator_guard
+from servicekit.operator_api import OPERATIONS
 from servicekit.process import watch_database
 from servicekit.readiness import Readiness
-from servicekit.web import create_app
+from servicekit.web import Apis, create_app, create_operator_app
 
 NAME = "notification-api"
+REFUSALS = {"/webhooks/": "bad-signature", "/pubsub/": "push-refused"}  # their kinds in the security log
 
 
-def build(settings: Settings) -> Litestar:
+def build(settings: ApiSettings) -> Apis:
     """Call it inside the running event loop, which the client of the bus needs."""
     engine = create_engine(settings.database_url, process=NAME, pool_size=settings.http.pool_size, limits=REQUEST)
     operators = create_engine(
@@ -39,12 +45,17 @@ def build(settings: Settings) -> Litestar:
     wake_relay = Waker(settings.database_url, relay.CHANNEL, process=NAME)
     wake_dispatcher = Waker(settings.database_url, ledger.CHANNEL, process=NAME)
     bus = PubSub(settings.project_id)
-    verifier = PushVerifier(settings)
 
     def units_of_work() -> UnitOfWork:
         return UnitOfWork(engine, source="notification", committed=wake_relay.wake)
 
-    consumer = create_consumer(units_of_work, bus, wake_dispatcher.wake)
+    def operators_units_of_work() -> UnitOfWork:
+        return UnitOfWork(operators, source="notification", committed=wake_relay.wake)
+
+    subscriptions = frozenset(bus.subscription_path(f"{CONSUMER}.{topic}") for topic in TOPICS)
+    consumer = create_consumer(
+        units_of_work, bus, wake_dispatcher.wake, consent=settings.consent, most_waiting=settings.most_waiting
+    )
 
     async def lifespan(_: Litestar) -> AsyncGenerator[None, None]:
         running = (wake_relay.run(), wake_dispatcher.run(), watch_database(engine, operators))
@@ -57,26 +68,35 @@ def build(settings: Settings) -> Litestar:
         await engine.dispose()
         await operators.dispose()
 
-    operations = Router(
-        "/",
-        route_handlers=[NotificationController, LedgerOperations, *OPERATIONS],
-        guards=[operator_guard(settings.operations_token)],
-    )
-    return create_app(
-        title="FernLabour: Notification",
-        description="The messages about each labour, and their delivery status.",
-        routes=[TwilioController, PushController, operations],
+    push = Router("/", route_handlers=[PushController], guards=[pubsub_only(settings)], security=[{BEARER: []}])
+    public = create_app(
+        PUBLIC,
+        routes=[TwilioController, push],
         problems=PROBLEMS,
         dependencies={
-            "engine": Provide(lambda: operators, sync_to_thread=False),
             "units_of_work": Provide(lambda: units_of_work, sync_to_thread=False),
-            "retention": Provide(lambda: Retention.of(operators, settings), sync_to_thread=False),
             "settings": Provide(lambda: settings, sync_to_thread=False),
+            "push_subscriptions": Provide(lambda: subscriptions, sync_to_thread=False),
+            "wake_dispatcher": Provide(lambda: wake_dispatcher.wake, sync_to_thread=False),
             "push_consumer": Provide(lambda: consumer, sync_to_thread=False),
-            "push_verifier": Provide(lambda: verifier, sync_to_thread=False),
         },
         ready=readiness.check,
         lifespan=lifespan,
         limits=settings.http,
-        operators=("/operations/", "/api/"),
+        local_names=(NAME, urlsplit(settings.public_url).hostname or NAME) if settings.local else (),
+        log_kinds=REFUSALS,
     )
+    for_operators = create_operator_app(
+        FOR_OPERATORS,
+        routes=[NotificationController, LedgerOperations, *OPERATIONS],
+        problems=PROBLEMS,
+        dependencies={
+            "engine": Provide(lambda: operators, sync_to_thread=False),
+            "units_of_work": Provide(lambda: operators_units_of_work, sync_to_thread=False),
+            "retention": Provide(lambda: Retention.of(operators, settings), sync_to_thread=False),
+        },
+        limits=settings.http,
+        operators=settings.operators,
+        local_names=(NAME,) if settings.local else (),
+    )
+    return Apis(public, for_operators)

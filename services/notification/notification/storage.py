@@ -12,7 +12,9 @@ import asyncpg
 from msgspec.structs import astuple
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
+    Date,
     DateTime,
     ForeignKey,
     Index,
@@ -65,7 +67,11 @@ notification_table = Table(
     Column("body", Text, nullable=False),
     Column("segments", SmallInteger, nullable=False),
     Column("sequence", BigInteger),
+    Column("traceparent", Text),
+    Column("consent_required", Boolean, nullable=False, server_default="false"),
     Column("state", Text, nullable=False, server_default="PENDING"),
+    Column("priority", SmallInteger, nullable=False, server_default="2"),
+    Column("turn", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
     Column("attempt", Integer, nullable=False, server_default="0"),
     Column("next_attempt_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
     Column("lease_until", DateTime(timezone=True)),
@@ -81,11 +87,31 @@ notification_table = Table(
     Index("notification_order", "labour_id", "person_id", "sequence"),
 )
 
-suppression_table = Table(
-    "suppression",
+# `agreed_at` is the first YES, and `answered_at` the last answer of any kind. STOP may come from a number that was never asked.
+consent_table = Table(
+    "consent",
     metadata,
     Column("phone", Text, primary_key=True),
-    Column("since", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("state", Text, nullable=False),
+    Column("asked_at", DateTime(timezone=True)),
+    Column("agreed_at", DateTime(timezone=True)),
+    Column("answered_at", DateTime(timezone=True)),
+)
+
+# A token bucket as one time: the bucket is full a second after `free_at`, and empty at that time.
+sender_rate_table = Table(
+    "sender_rate",
+    metadata,
+    Column("sender", Text, primary_key=True),
+    Column("free_at", DateTime(timezone=True), nullable=False),
+)
+
+number_day_table = Table(
+    "number_day",
+    metadata,
+    Column("day", Date, primary_key=True),
+    Column("phone", Text, primary_key=True),
+    Column("segments", Integer, nullable=False),
 )
 
 # Sorted, here and in the lock, so that two batches with the same labours wait for each other and never deadlock.

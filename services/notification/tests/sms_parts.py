@@ -22,7 +22,7 @@ from notification.delivery.reconciler import Reconciler
 from notification.delivery.twilio import Twilio
 from notification.domain import wording
 from notification.domain.notification import Notification
-from notification.settings import Settings
+from notification.settings import ApiSettings
 from sms_sandbox import Address, running
 
 ACCOUNT = "AC" + "a1" * 16
@@ -31,7 +31,6 @@ SENDER = "+15005550006"
 PHONE = "+12025550123"
 SID = "SM" + "1" * 32
 PUBLIC_URL = "https://fern.example"
-OPERATOR = {"Authorization": "Bearer local-operations"}
 NOWHERE = "http://127.0.0.1:9/webhooks/twilio/status"  # for tests without callbacks: nothing listens there
 DEADLINE = 120.0  # seconds; only a failing test waits that long
 
@@ -40,9 +39,9 @@ os.environ["NO_PROXY"] = "*"  # the provider of these tests runs on this machine
 Api = AsyncTestClient[Any]
 
 
-def local_settings(notification_url: str, **variables: str) -> Settings:
+def local_settings(notification_url: str, **variables: str) -> ApiSettings:
     ours = {"NOTIFICATION_DATABASE_URL": notification_url, "PUBLIC_URL": PUBLIC_URL, "TWILIO_AUTH_TOKEN": TOKEN}
-    return Settings.load({"FERN_MODE": "local", **ours, **variables})
+    return ApiSettings.load({"FERN_MODE": "local", **ours, **variables})
 
 
 @asynccontextmanager
@@ -124,7 +123,7 @@ class PostOffice:
     provider: Twilio
 
     def dispatcher(self, provider: Twilio | None = None, **options: Any) -> Dispatcher:
-        defaults: dict[str, Any] = {"callback_url": NOWHERE, "poll_interval": 0.05, "per_second": 1000.0}
+        defaults: dict[str, Any] = {"callback_url": NOWHERE, "poll_interval": 0.05}
         return Dispatcher(self.units, provider or self.provider, **(defaults | options))
 
     def reconciler(self, provider: Twilio | None = None, **options: Any) -> Reconciler:
@@ -133,7 +132,7 @@ class PostOffice:
 
     async def post(self, *new: Notification) -> Sequence[Notification]:
         async with self.units() as uow:
-            await ledger.insert_pending(uow.connection, new)
+            await ledger.insert_pending(uow, new)
         return new
 
     async def post_one(self, phone: str = PHONE, **fields: Any) -> Notification:
@@ -161,6 +160,10 @@ class PostOffice:
         async with self.units() as uow:
             return await callbacks.apply_status(uow, notification_id, status=status, **facts)
 
+    async def reply(self, body: str, *, phone: str = PHONE, validity: float = 3600.0) -> None:
+        async with self.units() as uow:
+            await callbacks.apply_inbound(uow, phone=phone, body=body, validity=validity, wake_dispatcher=lambda: None)
+
     async def row(self, notification_id: UUID) -> asyncpg.Record:
         async with self.units() as uow:
             [row] = await uow.connection.fetch("SELECT * FROM notification WHERE id = $1", notification_id)
@@ -181,7 +184,9 @@ class PostOffice:
 
     async def suppressed(self) -> set[str]:
         async with self.units() as uow:
-            return {row["phone"] for row in await uow.connection.fetch("SELECT phone FROM suppression")}
+            return {
+                row["phone"] for row in await uow.connection.fetch("SELECT phone FROM consent WHERE state = 'REFUSED'")
+            }
 
     async def put_in_doubt(self, one: Notification) -> bool:
         """As a sender leaves it that dies before its call: taken, and the lease expired. False if it is not due."""

@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from uuid_utils.compat import uuid7
 
 from contracts.events import Event, InviteRevoked, LabourCompleted, SubscriberAdded, SubscriberRemoved
+from contracts.upcasters import newest
 from e2e.support.bus import apply_topology, pull_all
 from e2e.support.http_server import served
 from e2e.support.schema import schema_differences
@@ -59,7 +60,7 @@ def context(event: Event, event_id: UUID) -> dict[str, str]:
         id=event_id,
         source="labour",
         type=event.type,
-        version=1,
+        version=event.version,
         subject=str(event.labour_id),
         time=NOW,
         traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
@@ -144,7 +145,7 @@ async def test_every_event_without_a_reaction_is_named_before_anything_is_writte
     events, _ = a_labour(2)
     labour_id = events[0].labour_id
     events += [InviteRevoked(labour_id=labour_id, invite_id=uuid7()) for _ in range(2)]
-    batch = [Received(uuid7(), ANY_ENVELOPE, event) for event in events]
+    batch = [Received(uuid7(), ANY_ENVELOPE, newest(event)) for event in events]
 
     with pytest.raises(ReactionsFailed) as failed:
         async with notification_units() as uow:
@@ -152,6 +153,23 @@ async def test_every_event_without_a_reaction_is_named_before_anything_is_writte
 
     assert set(failed.value.errors) == {received.id for received in batch[-2:]}
     assert await told(notification_engine) == []
+
+
+async def test_an_event_in_structured_mode_has_its_effect_and_is_the_same_event_as_in_binary_mode(
+    notification_units: UnitsOfWork, notification_engine: AsyncEngine, bus: PubSub
+) -> None:
+    (*roster_changes, complete), interested = a_labour(2)
+    binary = delivery(complete)
+    named = {name.removeprefix("ce-"): value for name, value in binary.attributes.items() if name.startswith("ce-")}
+    body = msgspec.json.encode({**named, "data": complete})
+    structured = Message(binary.subscription, "x", "2", body, {"content-type": "application/cloudevents+json"}, 1)
+    consumer = create_consumer(notification_units, bus, lambda: None)
+
+    verdicts = await consumer.handle([*map(delivery, roster_changes), structured])
+    assert await consumer.handle([binary]) == [ACK]
+
+    assert set(verdicts) == {ACK}
+    assert len(await told(notification_engine)) == len(interested)
 
 
 async def test_the_dispatcher_is_woken_after_the_commit_and_only_when_there_is_something_to_send(
@@ -202,10 +220,11 @@ async def push_url(
             notification_url,
             PUBSUB_PROJECT_ID=project,
             PUSH_AUDIENCE="fern",
+            PUSH_ISSUER=emulator.http_url,
             PUSH_JWKS_URL=f"{emulator.http_url}/oauth2/v3/certs",
             PUSH_SERVICE_ACCOUNT=PUSHER,
         )
-        async with served(build(settings)) as url:
+        async with served(build(settings).public) as url:
             yield f"{url}/pubsub/push"
 
 

@@ -15,6 +15,7 @@ from fern.runtime.postgres import TemporaryServer
 from messaging import clock
 from messaging.database import connect_raw
 from notification.delivery import dispatcher, recorder
+from notification.domain.notification import Limits
 
 from .sms_parts import PostOffice, held_at, notification
 
@@ -166,7 +167,7 @@ async def test_a_call_that_takes_too_long_is_in_doubt_as_soon_as_its_dispatcher_
 
 async def test_calls_a_second_are_limited(office: PostOffice) -> None:
     await office.post_many(20)
-    sender, began, taken = office.dispatcher(per_second=10), time.monotonic(), 0
+    sender, began, taken = office.dispatcher(limits=Limits(per_second=10)), time.monotonic(), 0
 
     async def take() -> int:
         nonlocal taken
@@ -180,7 +181,7 @@ async def test_calls_a_second_are_limited(office: PostOffice) -> None:
 async def test_a_rate_may_be_less_than_one_a_second(office: PostOffice) -> None:
     one = await office.post_one()
 
-    assert await office.dispatcher(per_second=0.5).run_once() == 1
+    assert await office.dispatcher(limits=Limits(per_second=0.5)).run_once() == 1
     assert len(office.texts(one)) == 1
 
 

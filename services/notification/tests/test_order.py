@@ -3,7 +3,9 @@
 import asyncio
 
 import pytest
+from httpx import AsyncClient
 
+from e2e.support.databases import as_owner
 from e2e.support.waiting import eventually
 from messaging.database import create_engine
 from messaging.unit_of_work import UnitOfWork
@@ -11,7 +13,7 @@ from notification.delivery import dispatcher, ledger
 from notification.delivery.reconciler import Reconciled
 from notification.domain.notification import Lease, Notification, Policy
 
-from .sms_parts import OPERATOR, PHONE, Api, PostOffice, held_at, in_order, notification
+from .sms_parts import PHONE, PostOffice, held_at, in_order, notification
 
 HOUR = 3600.0
 REASON = "a newer message to this person was sent instead"
@@ -63,11 +65,11 @@ async def test_a_text_in_doubt_that_the_provider_has_was_sent_before_the_newer_o
     assert await office.events(begun.id) == ["notification.sent"]
 
 
-async def test_an_operator_cannot_send_a_text_after_a_newer_one(office: PostOffice, api: Api) -> None:
+async def test_an_operator_cannot_send_a_text_after_a_newer_one(office: PostOffice, operator: AsyncClient) -> None:
     begun, _ = await in_doubt_then_completed(office, "request-lost")
 
     path = f"/operations/notifications/{begun.id}/resolve"
-    answer = await api.post(path, json={"decision": "send-again"}, headers=OPERATOR)
+    answer = await operator.post(path, json={"decision": "send-again"})
 
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:fernlabour:problem:superseded")
     assert await office.state(begun.id) == "IN_DOUBT"
@@ -202,8 +204,7 @@ async def test_a_take_that_began_before_the_older_text_was_there_leaves_the_newe
     begun, completed = in_order()
     await office.post(completed)
     engine = create_engine(notification_url, process="slow")
-    async with office.units() as uow:
-        await uow.connection.execute(_HOLD_THE_SLOW_TAKE)
+    await as_owner(notification_url, _HOLD_THE_SLOW_TAKE)
 
     async def take_slowly() -> list[Lease]:
         async with UnitOfWork(engine, source="notification", committed=lambda: None) as uow:

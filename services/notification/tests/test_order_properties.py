@@ -1,4 +1,4 @@
-"""Any interleaving of inserts, takes, calls, pauses, crashes and questions keeps the order of each person's texts."""
+"""Any interleaving of inserts, takes, calls, pauses, delays, crashes and questions keeps the order of each person's texts."""
 
 import asyncio
 from collections import defaultdict
@@ -14,7 +14,7 @@ from notification.delivery import ledger
 from notification.delivery.dispatcher import Dispatcher
 from notification.delivery.reconciler import Reconciler
 from notification.delivery.twilio import Accepted, NotSent, SendOutcome, Twilio, Unknown
-from notification.domain.notification import Lease, Notification
+from notification.domain.notification import BIRTH_WAITS, Lease, Notification
 from notification.domain.wording import reference
 
 from .sms_parts import NOWHERE, in_order
@@ -51,7 +51,13 @@ class System:
         self.units, self.provider = units, Provider(outcomes)
         twilio = cast("Twilio", self.provider)
         self.dispatchers = [
-            Dispatcher(units, twilio, callback_url=NOWHERE, lease_seconds=3600, call_within=3600, per_second=1e6)
+            Dispatcher(
+                units,
+                twilio,
+                callback_url=NOWHERE,
+                lease_seconds=3600,
+                call_within=3600,
+            )
             for _ in range(DISPATCHERS)
         ]
         self.reconciler = Reconciler(units, twilio, policies={}, quarantine=0.0, ask_interval=0.0)
@@ -64,7 +70,7 @@ class System:
             case "post" if self.not_posted:
                 async with self.units() as uow:
                     one = self.not_posted.pop(number % len(self.not_posted))
-                    await ledger.insert_pending(uow.connection, [one])
+                    await ledger.insert_pending(uow, [one])
             case "take":
                 self.leases += await self.dispatchers[number % DISPATCHERS].take(1 + number % 3)
             case "send" if self.leases:
@@ -77,6 +83,8 @@ class System:
                 await self.execute(
                     "UPDATE notification SET lease_until = now() - interval '1 s' WHERE state = 'SENDING'"
                 )
+            case "age":  # until births wait no longer for older texts that are pending
+                await self.execute(f"UPDATE notification SET created_at = created_at - interval '{BIRTH_WAITS} s'")
             case "reconcile":
                 await self.reconciler.run_once()
             case _:
@@ -110,7 +118,8 @@ class System:
 
 
 steps = st.tuples(
-    st.sampled_from(["post", "post", "take", "take", "send", "send", "die", "wait", "reconcile"]), st.integers(0, 11)
+    st.sampled_from(["post", "post", "take", "take", "send", "send", "die", "wait", "age", "reconcile"]),
+    st.integers(0, 11),
 )
 outcomes = st.lists(st.sampled_from(["accepted", "not sent", "request lost", "reply lost"]), max_size=12)
 
@@ -121,7 +130,7 @@ async def test_no_interleaving_sends_an_older_text_after_a_newer_one(
     notification_units: UnitsOfWork, history: list[tuple[str, int]], outcomes: list[str]
 ) -> None:
     system = System(notification_units, outcomes)
-    await system.execute("TRUNCATE notification")
+    await system.execute("DELETE FROM notification")
 
     for action, number in history:
         await system.step(action, number)
@@ -152,7 +161,7 @@ async def test_concurrent_takes_and_inserts_never_have_two_texts_to_one_person_u
 
     async def post_one(one: Notification) -> None:
         async with notification_units() as uow:
-            await ledger.insert_pending(uow.connection, [one])
+            await ledger.insert_pending(uow, [one])
 
     async def take_until_nothing_is_left() -> None:
         while True:

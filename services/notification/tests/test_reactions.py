@@ -14,7 +14,7 @@ from contracts.events import (
     InviteRevoked,
     LabourAnnounced,
     LabourBegun,
-    LabourCompleted,
+    LabourCompletedV2,
     SubscriberAdded,
     SubscriberRemoved,
 )
@@ -37,8 +37,10 @@ def removed(version: int, person: UUID) -> SubscriberRemoved:
     return SubscriberRemoved(labour_id=LABOUR, roster_version=version, person_id=person)
 
 
-def completed(version: int) -> LabourCompleted:
-    return LabourCompleted(labour_id=LABOUR, roster_version=version, mother_name="Ada", completed_at=NOW)
+def completed(version: int, baby_name: str | None = None) -> LabourCompletedV2:
+    return LabourCompletedV2(
+        labour_id=LABOUR, roster_version=version, mother_name="Ada", completed_at=NOW, baby_name=baby_name
+    )
 
 
 def after(*events: Event) -> Roster:
@@ -68,6 +70,12 @@ def test_everyone_on_the_roster_is_told_once_each_with_a_text_and_a_reference() 
     assert len({notification.body for notification in reaction.notifications}) == 2  # the references differ
 
 
+def test_a_birth_with_a_name_says_it() -> None:
+    [notification] = react(uuid7(), completed(1, "Ida"), after(added(1))).notifications
+
+    assert "Ada has given birth to Ida." in notification.body
+
+
 def test_the_beginning_has_a_text_of_its_own() -> None:
     event = LabourBegun(labour_id=LABOUR, roster_version=1, mother_name="Ada", begun_at=NOW)
 
@@ -83,7 +91,7 @@ def test_an_announcement_says_what_was_announced_and_who_says_it() -> None:
 
     [notification] = react(uuid7(), event, after(added(1))).notifications
 
-    assert notification.body.startswith("Ada: Nearly there... it's close! #")
+    assert notification.body.startswith('FernLabour: Ada says: "Nearly there... it\'s close!" Reply STOP to stop. #')
     assert notification.segments == 1
 
 

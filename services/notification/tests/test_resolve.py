@@ -1,17 +1,17 @@
 """A message in doubt under the policy `hold` waits for an operator, who resolves it once."""
 
-import httpx
 import pytest
+from httpx import AsyncClient, Response
 
 from notification.delivery.reconciler import Reconciled
 from notification.domain.notification import Notification, Policy
 
-from .sms_parts import OPERATOR, Api, PostOffice, notification
+from .sms_parts import PostOffice, notification
 
 
-async def resolve(api: Api, one: Notification, decision: str, headers: dict[str, str] = OPERATOR) -> httpx.Response:
+async def resolve(operator: AsyncClient, one: Notification, decision: str, **headers: str) -> Response:
     path = f"/operations/notifications/{one.id}/resolve"
-    return await api.post(path, json={"decision": decision}, headers=headers)
+    return await operator.post(path, json={"decision": decision}, headers=headers)
 
 
 async def held(office: PostOffice) -> Notification:
@@ -32,41 +32,43 @@ async def held(office: PostOffice) -> Notification:
     ],
 )
 async def test_a_held_message_waits_for_an_operator_who_resolves_it_once(
-    office: PostOffice, api: Api, decision: str, state: str, events: list[str], texts: int
+    office: PostOffice, operator: AsyncClient, decision: str, state: str, events: list[str], texts: int
 ) -> None:
     one = await held(office)
-    shown = (await api.get("/operations/notifications", headers=OPERATOR)).json()["items"]
+    shown = (await operator.get("/operations/notifications")).json()["items"]
     assert [(item["id"], item["state"]) for item in shown] == [(str(one.id), "IN_DOUBT")]
     assert one.phone not in str(shown)
 
-    answer = await resolve(api, one, decision)
+    answer = await resolve(operator, one, decision)
     await office.dispatcher().run_once()
 
     assert answer.status_code == 200
     assert await office.state(one.id) == state
     assert await office.events(one.id) == events
     assert len(office.texts(one)) == texts
-    again = await resolve(api, one, "send-again")
+    again = await resolve(operator, one, "send-again")
     assert (again.status_code, again.json()["type"]) == (409, "urn:fernlabour:problem:not-in-doubt")
 
 
-async def test_only_an_operator_may_resolve_a_message(office: PostOffice, api: Api) -> None:
+async def test_only_an_operator_may_resolve_a_message(office: PostOffice, operator: AsyncClient) -> None:
     one = await held(office)
 
-    assert (await resolve(api, one, "give-up", headers={})).status_code == 401
+    assert (await resolve(operator, one, "give-up", Authorization="")).status_code == 401
     assert await office.state(one.id) == "IN_DOUBT"
 
 
-async def test_a_message_that_does_not_exist_cannot_be_resolved(api: Api) -> None:
-    assert (await resolve(api, notification(), "sent")).status_code == 404
+async def test_a_message_that_does_not_exist_cannot_be_resolved(operator: AsyncClient) -> None:
+    assert (await resolve(operator, notification(), "sent")).status_code == 404
 
 
-async def test_an_operator_sees_counts_and_the_messages_about_an_event(office: PostOffice, api: Api) -> None:
+async def test_an_operator_sees_counts_and_the_messages_about_an_event(
+    office: PostOffice, operator: AsyncClient
+) -> None:
     doubtful, waiting = await held(office), await office.post_one()
 
-    counts = (await api.get("/operations/notifications/counts", headers=OPERATOR)).json()
+    counts = (await operator.get("/operations/notifications/counts")).json()
     query = {"event_id": str(waiting.event_id)}
-    about = (await api.get("/operations/notifications", params=query, headers=OPERATOR)).json()
+    about = (await operator.get("/operations/notifications", params=query)).json()
 
     assert {state: count for state, count in counts["states"].items() if count} == {"IN_DOUBT": 1, "PENDING": 1}
     assert counts["oldest_unsettled_seconds"] > 0

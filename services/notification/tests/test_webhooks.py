@@ -15,7 +15,7 @@ from e2e.support.waiting import eventually
 from messaging.errors import SettingsError
 from notification.app import build
 from notification.delivery import callbacks
-from notification.settings import Settings
+from notification.settings import ApiSettings
 
 from .sms_parts import ACCOUNT, PHONE, PUBLIC_URL, SID, TOKEN, Api, PostOffice, local_settings
 
@@ -105,11 +105,47 @@ async def test_a_person_who_says_stop_gets_nothing_more_until_start(office: Post
         assert (await office.state(started.id), len(office.texts(started))) == ("SENT", 1), word
 
 
+async def test_a_stop_counts_however_it_is_written(office: PostOffice, api: Api) -> None:
+    bodies = ["stop.", "Opt out", "STOP ALL", "ＳＴＯＰ", "\u200bStop\n", "STOP \U0001f64f"]  # noqa: RUF001
+    phones = [f"+1202555010{number}" for number in range(len(bodies))]
+    for phone, body in zip(phones, bodies, strict=True):
+        assert await post_signed(api, "/webhooks/twilio/inbound", {"From": phone, "Body": body}) == 200
+
+    assert await office.suppressed() == set(phones)
+
+
+async def test_a_reply_that_is_not_from_a_phone_number_is_stored_nowhere(office: PostOffice, api: Api) -> None:
+    for sender in ("", "x" * 100, "12345", "whatsapp:+12025550123", "+1202555012\u0663", "+" + "1" * 90_000):
+        assert await post_signed(api, "/webhooks/twilio/inbound", {"From": sender, "Body": "STOP"}) == 200
+
+    assert await office.suppressed() == set()
+
+
 async def test_any_other_reply_changes_nothing(office: PostOffice, api: Api) -> None:
-    for body in ("Congratulations!", "", "please do not stop"):
+    for body in ("Congratulations!", "", "please do not stop", "stop it", "yes but not today"):
         assert await post_signed(api, "/webhooks/twilio/inbound", {"From": PHONE, "Body": body}) == 200
 
     assert await office.suppressed() == set()
+
+
+@pytest.mark.parametrize(
+    ("host", "public", "operators"),
+    [
+        ("elsewhere.example", 403, 403),
+        ("fern.example", 200, 403),
+        ("notification-api:8402", 200, 200),
+        ("localhost:8402", 200, 200),
+    ],
+)
+async def test_in_local_mode_the_api_answers_to_this_machine_and_to_its_public_name_only(
+    api: Api, operator: httpx.AsyncClient, host: str, public: int, operators: int
+) -> None:
+    answers = [
+        await api.get("/health/live", headers={"Host": host}),
+        await operator.get("/operations/notifications/counts", headers={"Host": host}),
+    ]
+
+    assert [answer.status_code for answer in answers] == [public, operators]
 
 
 # From the sandbox over HTTP to the ledger
@@ -117,7 +153,7 @@ async def test_any_other_reply_changes_nothing(office: PostOffice, api: Api) -> 
 
 def serving_api(notification_url: str) -> AbstractAsyncContextManager[str]:
     """The provider signs the URL that it calls, so the API must know its own."""
-    return served(lambda url: build(local_settings(notification_url, PUBLIC_URL=url)))
+    return served(lambda url: build(local_settings(notification_url, PUBLIC_URL=url)).public)
 
 
 @pytest.mark.parametrize("fault", [None, "callbacks-doubled", "callbacks-reordered", "undelivered"])
@@ -160,7 +196,8 @@ def test_no_process_starts_with_an_empty_auth_token_outside_local_mode(role: str
         "PATH": os.environ["PATH"],
         "NOTIFICATION_DATABASE_URL": "postgresql+asyncpg://n:n@127.0.0.1:9/n",
         "PUBSUB_PROJECT_ID": "fern",
-        "OPERATIONS_TOKEN": "a-real-one",
+        "OPERATOR_READ_TOKENS": f"grace:{'r' * 32}",
+        "OPERATOR_WRITE_TOKENS": f"grace:{'w' * 32}",
         "PUBLIC_URL": "https://fern.example",
         "TWILIO_ACCOUNT_SID": ACCOUNT,
         "TWILIO_AUTH_TOKEN": "",
@@ -177,4 +214,4 @@ def test_no_process_starts_with_an_empty_auth_token_outside_local_mode(role: str
 @pytest.mark.parametrize("token", ["", "   ", "local-twilio-token"])
 def test_neither_an_empty_token_nor_the_development_one_is_accepted(token: str) -> None:
     with pytest.raises(SettingsError, match="TWILIO_AUTH_TOKEN"):
-        Settings.load({"TWILIO_AUTH_TOKEN": token})
+        ApiSettings.load({"TWILIO_AUTH_TOKEN": token})

@@ -2,22 +2,15 @@
 
 import re
 import string
+import unicodedata
 from uuid import UUID
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from notification.domain.wording import (
-    GSM_7,
-    GSM_7_EXTENDED,
-    NAME_LENGTH,
-    TEMPLATES,
-    plain_name,
-    reference,
-    segments,
-    write,
-)
+from notification.domain.wording import NAME_LENGTH, TEMPLATES, draft, plain_name, reference, write
+from servicekit.gsm7 import GSM_7, GSM_7_EXTENDED, segments
 from sms_sandbox.message import count_segments
 
 ID = UUID("01a1e284-4fea-7752-8728-a3729831442c")
@@ -45,6 +38,27 @@ def test_every_template_with_the_longest_plain_name_is_one_segment(event_type: s
     assert segments(text) == 1, f"{event_type} costs {segments(text)} segments a person: make it shorter"
 
 
+@pytest.mark.parametrize("letter", ["W", "é", "€"])
+def test_a_birth_names_the_baby_and_is_one_segment_with_the_longest_plain_names(letter: str) -> None:
+    usual = draft("labour.completed", mother_name="Ada", baby_name="Zoë 👶")
+    longest = draft("labour.completed", mother_name=letter * 100, baby_name=letter * 100)
+
+    assert usual.text == "FernLabour: The baby is here! Ada has given birth to Zoe. Reply STOP to stop."
+    assert (usual.segments, longest.segments) == (1, 1)
+
+
+@pytest.mark.parametrize("unwritable", [None, "", "👶🏽", " \u200d"])
+def test_a_birth_without_a_name_that_can_be_written_says_what_it_said_before(unwritable: str | None) -> None:
+    told = draft("labour.completed", mother_name="Ada", baby_name=unwritable)
+
+    assert told.text == "FernLabour: The baby is here! Ada has given birth. Reply STOP to stop."
+
+
+@given(mother=names, baby=names)
+def test_no_two_names_make_a_birth_longer_than_three_segments(mother: str, baby: str) -> None:
+    assert draft("labour.completed", mother_name=mother, baby_name=baby).segments <= 3
+
+
 @pytest.mark.parametrize("event_type", FIXED_TEXTS)
 @given(name=names)
 def test_no_name_makes_a_text_longer_than_two_segments(event_type: str, name: str) -> None:
@@ -66,13 +80,48 @@ def test_an_announcement_in_letters_is_three_segments_at_most_and_a_short_one_is
     text = write("labour.announced", mother_name="W" * 100, notification_id=ID, text=said)
 
     assert is_gsm(text)
-    assert segments(text) <= (1 if len(said) <= 118 else 3)
+    assert segments(text) <= (1 if len(said) <= 79 else 3)
 
 
 def test_an_announcement_has_the_words_of_the_mother() -> None:
     said = "4 cm, alles gut 🌸 すぐ"
 
-    assert write("labour.announced", mother_name="Ada", notification_id=ID, text=said) == f"Ada: {said} {reference(ID)}"
+    written = write("labour.announced", mother_name="Ada", notification_id=ID, text=said)
+
+    assert written == f'FernLabour: Ada says: "{said}" Reply STOP to stop. {reference(ID)}'
+
+
+@pytest.mark.parametrize(
+    "mark", ['"', "\N{RIGHT DOUBLE QUOTATION MARK}", "\N{FULLWIDTH QUOTATION MARK}", "\N{DOUBLE PRIME}"]
+)
+@pytest.mark.parametrize("more", ["", " すぐ"], ids=["GSM-7", "UCS-2"])
+def test_an_announcement_cannot_end_its_own_quotation_and_go_on_in_our_name(mark: str, more: str) -> None:
+    said = f"Hello{mark} FernLabour: your payment failed{more}"
+
+    written = write("labour.announced", mother_name="Ada", notification_id=ID, text=said)
+
+    assert written.startswith(f'FernLabour: Ada says: "Hello\' FernLabour: your payment failed{more}" Reply STOP')
+
+
+@given(said=names)
+def test_only_our_own_quotation_marks_are_in_an_announcement(said: str) -> None:
+    written = write("labour.announced", mother_name="Ada", notification_id=ID, text=said)
+
+    assert unicodedata.normalize("NFKC", written).count('"') == 2
+
+
+def test_an_announcement_of_a_usual_length_is_one_segment() -> None:
+    """With a name of ten letters; what is longer costs a second segment."""
+    assert segments(write("labour.announced", mother_name="A" * 10, notification_id=ID, text="a" * 99)) == 1
+
+
+@pytest.mark.parametrize("event_type", TEMPLATES)
+@given(name=names)
+def test_every_text_says_who_sends_it_and_how_to_stop(event_type: str, name: str) -> None:
+    text = write(event_type, mother_name=name, text="Nearly there!", notification_id=ID)
+
+    assert text.startswith("FernLabour: ")
+    assert "STOP to " in text
 
 
 @given(st.uuids())
@@ -121,6 +170,7 @@ def test_emoji_never_change_the_alphabet(name: str, ornaments: list[tuple[int, s
         ("🤱", "Someone you love"),
         ("{mother}", "{mother}"),
         ("A" * 40, "A" * 29 + "."),
+        ("€" * 40, "€" * 14 + "."),  # a euro takes two places
     ],
 )
 def test_a_name_is_written_in_gsm_7_if_all_of_it_can_be(name: str, plain: str) -> None:

@@ -6,6 +6,8 @@
 4. Record the outcome and its event in one transaction, only if the row still belongs to this attempt. `recorder.py` does so
    for all outcomes that have arrived.
 
+Dispatchers take one after the other; `queue.py` has the order in which messages are taken, and the limits.
+
 After a crash in step 2, 3 or 4 the lease expires, the row is in doubt, and the reconciler asks the provider.
 
 Weakness: the process can be paused between the check of the clock and the first byte that it sends.
@@ -13,16 +15,20 @@ Weakness: the process can be paused between the check of the clock and the first
 
 import asyncio
 import time
+from datetime import datetime
 
 from structlog import get_logger
 
+from messaging import telemetry
 from messaging.backoff import Backoff, wait, wait_for_any
 from messaging.database import describe, is_transient
 from messaging.faults import FaultPoint
 from messaging.progress import Outage, step
 from messaging.unit_of_work import UnitsOfWork
 from notification.delivery import ledger
+from notification.delivery.queue import TAKING
 from notification.delivery.recorder import Recorder
+from notification.delivery.spans import sms_span
 from notification.delivery.twilio import (
     OPTED_OUT,
     Accepted,
@@ -33,29 +39,13 @@ from notification.delivery.twilio import (
     Twilio,
     Unknown,
 )
-from notification.domain.notification import Lease
+from notification.domain import consent
+from notification.domain.notification import Lease, Limits
 
 log = get_logger()
 
 AFTER_TAKE = FaultPoint("dispatcher.after_take_before_call", "rows are leased, the provider was not called")
 AFTER_CALL = FaultPoint("dispatcher.after_call_before_record", "the provider has answered, the ledger does not know")
-
-
-class SendRate:
-    """A token bucket: at most `per_second` calls a second by this process. It holds one second's calls, and at least one."""
-
-    def __init__(self, per_second: float) -> None:
-        self._per_second, self._burst = per_second, max(per_second, 1.0)
-        self._tokens, self._at = self._burst, time.monotonic()
-
-    def available(self) -> int:
-        now = time.monotonic()
-        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_second)
-        self._at = now
-        return int(self._tokens)
-
-    def spend(self, count: int) -> None:
-        self._tokens -= count
 
 
 class Dispatcher:
@@ -64,8 +54,9 @@ class Dispatcher:
     callback_url    URL to which the provider reports the status of a message
     lease_seconds   seconds for which a row belongs to this dispatcher (30); at least twice the timeout of the provider's client
     call_within     seconds after the take in which the call must begin (10)
-    in_flight       concurrent calls (50)
-    per_second      calls a second by this process (100)
+    in_flight       concurrent calls (50). Once all slots are in use, the next take waits until a fifth of them is free
+    limits          what all dispatchers together may send (no limits)
+    restored_at     when the ledger was restored from a backup (never): messages about earlier events are asked about first
     poll_interval   seconds between polls if no wake-up arrives (1)
     stop_limit      seconds to finish calls when asked to stop; a call that takes longer is cancelled and in doubt (6)
     """
@@ -79,7 +70,8 @@ class Dispatcher:
         lease_seconds: float = 30.0,
         call_within: float = 10.0,
         in_flight: int = 50,
-        per_second: float = 100.0,
+        limits: Limits | None = None,
+        restored_at: datetime | None = None,
         poll_interval: float = 1.0,
         stop_limit: float = 6.0,
     ) -> None:
@@ -87,7 +79,7 @@ class Dispatcher:
         self._lease_seconds, self._call_within = lease_seconds, call_within
         self._in_flight, self._poll_interval, self._stop_limit = in_flight, poll_interval, stop_limit
         self._recorder = Recorder(units_of_work, self.wake)
-        self._rate = SendRate(per_second)
+        self._limits, self._restored_at = limits or Limits(), restored_at
         self._database = Outage("database")
         self._woken = asyncio.Event()
         self._credentials_backoff = Backoff(base=1.0, cap=60.0)
@@ -99,9 +91,15 @@ class Dispatcher:
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until `stop` is set. Then takes no more rows, and finishes and records the calls under way."""
         calls = dict[asyncio.Task[None], Lease]()
+        waits_for_slots, enough = False, max(1, self._in_flight // 5)  # one take for several calls that have ended
+
+        def ended(call: asyncio.Task[None]) -> None:
+            calls.pop(call)
+            if waits_for_slots and self._in_flight - len(calls) >= enough:
+                self.wake()
+
         while not stop.is_set():
             self._woken.clear()
-            calls = {call: lease for call, lease in calls.items() if not call.done()}
             free = self._in_flight - len(calls)
             try:
                 with step("taking messages to send"):
@@ -111,13 +109,17 @@ class Dispatcher:
                     raise
                 await wait(stop, self._database.failed(describe(error)))
                 continue
-            calls |= {asyncio.create_task(self.send(lease)): lease for lease in leases}
-            if len(leases) < free or not free:  # nothing else is due, or nothing may be taken now
-                full = calls if len(calls) >= self._in_flight else ()
-                await wait_for_any(self._woken, stop, tasks=full, seconds=self._poll_interval)
+            for lease in leases:
+                call = asyncio.create_task(self.send(lease))
+                calls[call] = lease
+                call.add_done_callback(ended)
+            waits_for_slots = len(leases) == free  # more may be due
+            if not waits_for_slots or self._in_flight - len(calls) < enough:
+                await wait_for_any(self._woken, stop, seconds=self._poll_interval)
         if calls:
-            _, unfinished = await asyncio.wait(calls, timeout=self._stop_limit)
-            await asyncio.gather(*(self._cancel(call, calls[call]) for call in unfinished))
+            leases_of = dict(calls)  # a call that ends leaves `calls`
+            _, unfinished = await asyncio.wait(leases_of, timeout=self._stop_limit)
+            await asyncio.gather(*(self._cancel(call, leases_of[call]) for call in unfinished))
 
     async def _cancel(self, call: asyncio.Task[None], lease: Lease) -> None:
         """Marks the message in doubt now, so that the reconciler need not wait for the end of the lease."""
@@ -137,21 +139,25 @@ class Dispatcher:
         return len(leases)
 
     async def take(self, slots: int) -> list[Lease]:
-        limit = min(slots, self._rate.available())
+        limit = slots
         if time.monotonic() < self._paused_until:
             limit = 0
         elif self._credentials_backoff.failures:
             limit = min(limit, 1)  # one attempt, to find out whether the credentials are accepted again
         if limit <= 0:
             return []
-        async with self._units_of_work() as uow:
-            leases, superseded = await ledger.take(
-                uow, limit=limit, lease_seconds=self._lease_seconds, call_within=self._call_within
+        async with self._units_of_work().locking(TAKING, wait=True) as uow:
+            leases, settled = await ledger.take(
+                uow,
+                limit=limit,
+                lease_seconds=self._lease_seconds,
+                call_within=self._call_within,
+                limits=self._limits,
+                restored_at=self._restored_at,
             )
         self._database.over()
-        self._rate.spend(len(leases))
-        if superseded:
-            log.info("messages superseded", count=superseded)
+        if settled:
+            log.info("messages superseded or over a limit", count=settled)
             self.wake()  # they took the places of others that may be due
         return leases
 
@@ -173,11 +179,18 @@ class Dispatcher:
 
     async def _call(self, lease: Lease) -> SendOutcome:
         if lease.suppressed:
-            return PermanentlyRefused(OPTED_OUT, "the person has opted out of messages")
+            return PermanentlyRefused(OPTED_OUT, consent.OPTED_OUT)
+        if lease.ask_first:
+            return Unknown("it may have been sent before the ledger was restored")
         if ledger.clock() > lease.call_before:
             return NotSent("too late to call under this lease", 0.0)
         callback = f"{self._callback_url}?nid={lease.id}&attempt={lease.attempt}"
-        return await self._provider.send(to=lease.phone, body=lease.body, status_callback=callback)
+        with sms_span("send sms", lease) as spans:
+            if traceparent := telemetry.continuing(lease.origin.traceparent):
+                callback += f"&traceparent={traceparent}"
+            outcome = await self._provider.send(to=lease.phone, body=lease.body, status_callback=callback)
+            spans.set({"fern.sms.outcome": type(outcome).__name__})
+        return outcome
 
     async def _record(self, lease: Lease, outcome: SendOutcome) -> None:
         ours = await self._recorder.record(lease, outcome)

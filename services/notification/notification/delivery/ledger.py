@@ -2,11 +2,13 @@
 
 A transition is applied by a conditional UPDATE: if the row is not where the transition starts from, because another process was
 first, nothing changes. One statement applies any number of transitions. Their events go into the outbox in the same transaction.
-The table itself is in `storage.py`, and the transitions are in `domain/transitions.py`.
+The table itself is in `storage.py`, the transitions are in `domain/transitions.py`, and the order in which messages are taken is
+in `queue.py`.
 """
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -15,76 +17,28 @@ import asyncpg
 import msgspec
 
 from contracts.events import NotificationDelivered, NotificationFailed, NotificationSent, NotificationSuperseded
+from messaging import metrics
+from messaging.retention import first_id
 from messaging.unit_of_work import UnitOfWork
-from notification.domain.notification import InDoubt, Lease, Notification, NotificationState, derived_id
-from notification.domain.transitions import NEWER_TAKEN, Transition
-from notification.storage import column_types, notification_table
+from notification.delivery.queue import ABOUT, FORGET_OLD_DAYS, INSERT, NEWER, TAKE, UNTAKEN
+from notification.domain.notification import (
+    MOST_WAITING,
+    InDoubt,
+    Lease,
+    Limits,
+    Notification,
+    NotificationState,
+    Origin,
+    derived_id,
+)
+from notification.domain.transitions import Transition
 
 CHANNEL = "notification_pending"  # the NOTIFY channel that wakes dispatchers
-
-# One parameter for all rows: the driver encodes ten arrays in more time than the rows take as JSON, on both sides together.
-_COLUMNS = Notification.__struct_fields__
-_INSERT = f"""
-    INSERT INTO notification ({", ".join(_COLUMNS)})
-    SELECT {", ".join(_COLUMNS)} FROM json_to_recordset($1::json) AS new ({column_types(notification_table, _COLUMNS)})
-    ON CONFLICT (event_id, person_id, channel) DO NOTHING
-"""  # noqa: S608
-
-# What the event about a transition needs.
-_ABOUT = """
-    notification.id, notification.labour_id, notification.person_id, notification.channel, notification.event_id,
-    notification.event_type, notification.state, notification.failure, clock_timestamp() AS changed_at"""
-
-# The newer messages to the same person about the same labour.
-_NEWER = (
-    "{newer}.labour_id = {one}.labour_id AND {newer}.person_id = {one}.person_id AND {newer}.sequence > {one}.sequence"
-)
+_NO_LIMITS = Limits()
 
 _NEWER_TAKEN = f"""EXISTS (
     SELECT FROM notification AS newer
-    WHERE {_NEWER.format(newer="newer", one="notification")} AND newer.state <> 'PENDING')"""
-
-# `head`: the messages that are due, oldest first, and have no older one that must go first (the table in
-# `domain/notification.py`). SKIP LOCKED leaves out the rows that another dispatcher is taking at this moment.
-#
-# Two takes at the same time may see different rows: one takes the newer message because the older one is not committed yet, the
-# other takes the older one because it sees the newer one still PENDING. So the take of an older message locks the newer ones that
-# it sees PENDING (`follower`), and leaves the older one if it does not get all of them: another take has them. It also makes them
-# due from now on. A take that began before, and did not see the older one taken, finds that they are not due for it.
-#
-# Planning this statement takes longer than running it, so PostgreSQL must keep one plan, and that plan must be good whatever the
-# statistics say. Subqueries and arrays instead of joins always use an index. A LIMIT that the planner knew would cause new plans.
-_TAKE = f"""
-    WITH head AS MATERIALIZED (
-        SELECT id,
-            ARRAY(SELECT newer.id FROM notification AS newer
-                WHERE {_NEWER.format(newer="newer", one="mine")} AND newer.state = 'PENDING') AS followers,
-            EXISTS (SELECT FROM notification AS newer
-                WHERE {_NEWER.format(newer="newer", one="mine")} AND newer.state <> 'PENDING') AS is_late
-        FROM notification AS mine
-        WHERE state = 'PENDING' AND next_attempt_at <= statement_timestamp() AND (
-            SELECT true FROM notification AS older WHERE {_NEWER.format(newer="mine", one="older")} AND (
-                (older.state = 'PENDING' AND older.next_attempt_at <= statement_timestamp())
-                OR (older.state = 'SENDING' AND older.lease_until > statement_timestamp())) LIMIT 1) IS NULL
-        ORDER BY next_attempt_at LIMIT (SELECT $1::integer) FOR UPDATE SKIP LOCKED),
-    follower AS MATERIALIZED (
-        SELECT id FROM notification
-        WHERE id = ANY(ARRAY(SELECT unnest(followers) FROM head)) AND state = 'PENDING' FOR UPDATE SKIP LOCKED),
-    due_from_now AS (
-        UPDATE notification SET next_attempt_at = greatest(next_attempt_at, clock_timestamp())
-        WHERE id = ANY(ARRAY(SELECT id FROM follower)))
-    UPDATE notification SET
-        state = CASE WHEN is_late THEN 'SUPERSEDED' ELSE 'SENDING' END,
-        attempt = CASE WHEN is_late THEN attempt ELSE attempt + 1 END,
-        sending_at = CASE WHEN is_late THEN sending_at ELSE clock_timestamp() END,
-        lease_until = CASE WHEN is_late THEN lease_until ELSE clock_timestamp() + make_interval(secs => $2) END,
-        failure = CASE WHEN is_late THEN '{NEWER_TAKEN}' ELSE failure END
-    FROM head
-    WHERE notification.id = head.id AND followers <@ ARRAY(SELECT id FROM follower)
-        AND notification.id = ANY(ARRAY(SELECT id FROM head))
-    RETURNING {_ABOUT}, attempt, phone, body,
-        EXISTS (SELECT FROM suppression WHERE suppression.phone = notification.phone) AS suppressed
-"""  # noqa: S608
+    WHERE {NEWER.format(newer="newer", one="notification")} AND newer.state NOT IN {UNTAKEN})"""
 
 # Moves the next question `ask_interval` ahead: reconcilers do not ask about the same message at once, and if one dies,
 # another asks after that time.
@@ -94,7 +48,8 @@ _TAKE_IN_DOUBT = f"""
         SELECT id FROM notification WHERE state = 'IN_DOUBT' AND next_attempt_at <= clock_timestamp()
         ORDER BY next_attempt_at LIMIT $1 FOR UPDATE SKIP LOCKED)
     RETURNING id, attempt, phone, event_type,
-        clock_timestamp() >= in_doubt_at + make_interval(secs => $3) AS quarantine_over, {_NEWER_TAKEN} AS newer_taken
+        clock_timestamp() >= in_doubt_at + make_interval(secs => $3) AS quarantine_over, {_NEWER_TAKEN} AS newer_taken,
+        event_id, labour_id, traceparent
 """  # noqa: S608
 
 _EXPIRE = """
@@ -123,17 +78,14 @@ _APPLY = f"""
         AND notification.state = ANY(string_to_array(starts, ' '))
         AND notification.attempt = coalesce(step.attempt, notification.attempt)
         AND (becomes <> 'UNDELIVERED' OR notification.sid IS NULL OR notification.sid = step.sid)
-    RETURNING {_ABOUT}, sent_at, delivered_at, EXISTS (
+    RETURNING {ABOUT}, sent_at, delivered_at, EXISTS (
         SELECT FROM notification AS newer
-        WHERE {_NEWER.format(newer="newer", one="notification")} AND newer.state = 'PENDING') AS is_followed
+        WHERE {NEWER.format(newer="newer", one="notification")} AND newer.state = 'PENDING') AS is_followed
 """  # noqa: S608
 
 _MUST_NOT_BE_SENT_AGAIN = f"""
     SELECT EXISTS (SELECT FROM notification WHERE id = $1 AND state = 'IN_DOUBT' AND {_NEWER_TAKEN})
 """  # noqa: S608
-
-_SUPPRESS = "INSERT INTO suppression (phone) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING"
-_UNSUPPRESS = "DELETE FROM suppression WHERE phone = $1"
 
 # Goes on while the machine is suspended, which `time.monotonic()` does not: a sender that resumes must know that it is late.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -144,37 +96,92 @@ def clock() -> float:
     return time.clock_gettime(_CLOCK)
 
 
-async def insert_pending(connection: asyncpg.Connection, notifications: Sequence[Notification]) -> None:
-    await connection.execute(_INSERT, msgspec.json.encode(notifications).decode())
+async def insert_pending(
+    uow: UnitOfWork,
+    notifications: Sequence[Notification],
+    *,
+    most_waiting: int = MOST_WAITING,
+    consent_required: bool = False,
+) -> int:
+    """Announcements beyond `most_waiting` of their labour are FAILED at once. Returns their number.
+
+    `consent_required` is recorded for the audit: no message with it may be sent to a number without consent.
+    """
+    rows = msgspec.json.encode(notifications).decode()
+    refused = await uow.connection.fetch(INSERT, rows, most_waiting, NotificationState.PENDING, consent_required)
+    for row in refused:
+        emit_event(uow, row)
+    return len(refused)
+
+
+async def insert_waiting(connection: asyncpg.Connection, notifications: Sequence[Notification]) -> None:
+    """For numbers whose owner has not agreed yet. `consents.py` moves them on. They are in no queue, so no limit counts them."""
+    rows = msgspec.json.encode(notifications).decode()
+    await connection.execute(INSERT, rows, 2**31 - 1, NotificationState.AWAITING_CONSENT, True)
 
 
 class Taken(NamedTuple):
     leases: list[Lease]
-    superseded: int
+    settled: int  # superseded, or failed at a limit
 
 
-async def take(uow: UnitOfWork, *, limit: int, lease_seconds: float, call_within: float) -> Taken:
+async def take(
+    uow: UnitOfWork,
+    *,
+    limit: int,
+    lease_seconds: float,
+    call_within: float,
+    limits: Limits = _NO_LIMITS,
+    restored_at: datetime | None = None,
+) -> Taken:
     """Leases that end in the database after `lease_seconds`; a call may begin only within `call_within` seconds.
 
-    Supersedes the messages of which a newer one was taken before. They count towards `limit`.
+    Supersedes the messages of which a newer one was taken before, and fails those to a number that has had its segments of this
+    day. They count towards `limit`. A message about an event before `restored_at` that was not in doubt since then is to be asked
+    about first. Limits hold only among units of work that have the lock `queue.TAKING`.
     """
     call_before = clock() + call_within  # read before the statement, so the deadline is early rather than late
-    rows = await uow.connection.fetch(_TAKE, limit, lease_seconds)
+    bucket_seconds = max(1.0, 1.0 / limits.per_second)
+    rows = await uow.connection.fetch(
+        TAKE, limit, lease_seconds, limits.sender, limits.per_second, bucket_seconds, limits.segments_per_number
+    )
     leases = [
-        Lease(row["id"], row["attempt"], row["phone"], row["body"], row["suppressed"], call_before)
+        Lease(
+            row["id"],
+            row["attempt"],
+            row["phone"],
+            row["body"],
+            row["suppressed"],
+            call_before,
+            Origin(row["event_id"], row["labour_id"], row["traceparent"]),
+            _ask_first(row, restored_at),
+        )
         for row in rows
         if row["state"] == NotificationState.SENDING
     ]
     for row in rows:
-        _emit_event(uow, row)
+        emit_event(uow, row)
+    uow.after_commit(lambda: metrics.messages_moved(row["state"] for row in rows))
     return Taken(leases, len(rows) - len(leases))
+
+
+def _ask_first(row: asyncpg.Record, restored_at: datetime | None) -> bool:
+    if restored_at is None or row["event_id"] >= first_id(restored_at):
+        return False
+    return row["in_doubt_at"] is None or row["in_doubt_at"] < restored_at
+
+
+async def forget_old_days(connection: asyncpg.Connection) -> int:
+    """Deletes a bounded number of the counts of earlier days, and returns it."""
+    return len(await connection.fetch(FORGET_OLD_DAYS))
 
 
 async def take_in_doubt(
     connection: asyncpg.Connection, *, limit: int, ask_interval: float, quarantine: float
 ) -> list[InDoubt]:
     """Messages in doubt that are due for a question to the provider. Intervals are in seconds."""
-    return [InDoubt(*row) for row in await connection.fetch(_TAKE_IN_DOUBT, limit, ask_interval, quarantine)]
+    rows = await connection.fetch(_TAKE_IN_DOUBT, limit, ask_interval, quarantine)
+    return [InDoubt(*row[:-3])._replace(origin=Origin(*row[-3:])) for row in rows]
 
 
 async def expire_leases(connection: asyncpg.Connection) -> int:
@@ -195,10 +202,22 @@ async def apply(
     steps = [(notification_id, " ".join(start), *rest) for notification_id, start, *rest in in_order]
     changed = await uow.connection.fetch(_APPLY, *zip(*steps, strict=True)) if steps else []
     for row in changed:
-        _emit_event(uow, row)
+        emit_event(uow, row)
+    uow.after_commit(lambda: _count(changed))
     if any(row["is_followed"] for row in changed):
         uow.after_commit(wake)
     return {row["id"] for row in changed}
+
+
+def _count(changed: Sequence[asyncpg.Record]) -> None:
+    sent = [row for row in changed if row["state"] == NotificationState.SENT]
+    metrics.messages_moved(
+        (row["state"] for row in changed),
+        [
+            metrics.Sent(row["event_id"], row["event_type"], row["sent_at"].timestamp(), row["traceparent"])
+            for row in sent
+        ],
+    )
 
 
 async def apply_one(uow: UnitOfWork, transition: Transition) -> bool:
@@ -212,22 +231,23 @@ async def state(connection: asyncpg.Connection, notification_id: UUID) -> str | 
     return found
 
 
+async def sid(connection: asyncpg.Connection, notification_id: UUID) -> str | None:
+    """The provider's id of the message that counts as sent, if there is one."""
+    found: str | None = await connection.fetchval("SELECT sid FROM notification WHERE id = $1", notification_id)
+    return found
+
+
 async def must_not_be_sent_again(connection: asyncpg.Connection, notification_id: UUID) -> bool:
     """True for a message in doubt if a newer one to the same person about the same labour was taken to be sent."""
     answer: bool = await connection.fetchval(_MUST_NOT_BE_SENT_AGAIN, notification_id)
     return answer
 
 
-async def suppress(connection: asyncpg.Connection, phones: Collection[str]) -> None:
-    await connection.execute(_SUPPRESS, sorted(phones))
+def emit_event(uow: UnitOfWork, row: asyncpg.Record) -> bool:
+    """A message has each of these events once, so the event's id follows from the message and the event's type.
 
-
-async def unsuppress(connection: asyncpg.Connection, phone: str) -> None:
-    await connection.execute(_UNSUPPRESS, phone)
-
-
-def _emit_event(uow: UnitOfWork, row: asyncpg.Record) -> None:
-    """A message has each of these events once, so the event's id follows from the message and the event's type."""
+    Returns False for a state that has none. `row` has the columns of `ABOUT`, and the time of a delivery status.
+    """
     now = row["changed_at"]
     about: dict[str, Any] = {name: row[name] for name in ("labour_id", "person_id", "channel")}
     about |= {"notification_id": row["id"], "cause_id": row["event_id"], "cause_type": row["event_type"]}
@@ -242,5 +262,7 @@ def _emit_event(uow: UnitOfWork, row: asyncpg.Record) -> None:
         case NotificationState.SUPERSEDED:
             event = NotificationSuperseded(**about, superseded_at=now, reason=row["failure"])
         case _:
-            return  # unsettled states have no event
-    uow.emit(event, key=str(row["labour_id"]), at=now, id=derived_id(row["id"], event.type))
+            return False  # unsettled states have no event
+    event_id = derived_id(row["id"], event.type)
+    uow.emit(event, key=str(row["labour_id"]), at=now, id=event_id, traceparent=row["traceparent"])
+    return True

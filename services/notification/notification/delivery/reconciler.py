@@ -5,6 +5,8 @@ after the quarantine and did not list it, because providers may create and list 
 again every `ask_interval`. If a newer message to the same person was taken meanwhile, an absent message is superseded under every
 policy.
 
+Each pass also drops the messages whose recipients did not agree in time (`consents.py`).
+
 Weakness: if the provider hides a message for longer than the quarantine, the policy `ask` sends it a second time.
 """
 
@@ -14,12 +16,14 @@ from dataclasses import dataclass
 
 from structlog import get_logger
 
+from messaging import metrics
 from messaging.backoff import delay, wait
 from messaging.database import describe, is_transient
 from messaging.faults import FaultPoint
 from messaging.progress import Outage, step
 from messaging.unit_of_work import UnitsOfWork
-from notification.delivery import ledger
+from notification.delivery import consents, ledger
+from notification.delivery.spans import sms_span
 from notification.delivery.twilio import Twilio
 from notification.domain.errors import ProviderSilent
 from notification.domain.notification import InDoubt, NotificationState, Policy
@@ -53,6 +57,7 @@ class Reconciler:
     policies       what to do with an absent message, by event type; `ask` for every type that is not named
     quarantine     seconds after which an absent message is believed to be absent (live 900, local 5)
     ask_interval   seconds between questions about one message (live 30, local 1)
+    consent_within seconds for which a message waits for the consent of its recipient (48 hours)
     """
 
     def __init__(
@@ -63,9 +68,10 @@ class Reconciler:
         policies: Mapping[str, Policy],
         quarantine: float,
         ask_interval: float,
+        consent_within: float = 48 * HOUR,
     ) -> None:
         self._units_of_work, self._provider, self._policies = units_of_work, provider, policies
-        self._quarantine, self._ask_interval = quarantine, ask_interval
+        self._quarantine, self._ask_interval, self._consent_within = quarantine, ask_interval, consent_within
 
     async def run(self, stop: asyncio.Event) -> None:
         outage = Outage("database, for messages in doubt,")
@@ -84,6 +90,9 @@ class Reconciler:
         async with self._units_of_work() as uow:
             if expired := await ledger.expire_leases(uow.connection):
                 log.warning("leases expired", count=expired)
+                uow.after_commit(lambda: metrics.messages_moved([NotificationState.IN_DOUBT] * expired))
+            if dropped := await consents.expire(uow, validity=self._consent_within):
+                log.info("messages dropped without consent", count=dropped)
         async with self._units_of_work() as uow:
             in_doubt = await ledger.take_in_doubt(
                 uow.connection, limit=AT_ONCE, ask_interval=self._ask_interval, quarantine=self._quarantine
@@ -95,7 +104,9 @@ class Reconciler:
     async def _reconcile(self, one: InDoubt, counts: Reconciled) -> None:
         policy = self._policies.get(one.event_type, Policy.ASK)
         try:
-            sid = await self._provider.find(to=one.phone, reference=reference(one.id))
+            with sms_span("ask about sms", one) as spans:
+                sid = await self._provider.find(to=one.phone, reference=reference(one.id))
+                spans.set({"fern.sms.found": sid is not None})
         except ProviderSilent as error:
             log.warning("the provider did not answer a question", notification_id=str(one.id), error=str(error))
             counts.in_doubt += 1

@@ -15,12 +15,12 @@ from uuid import UUID
 
 from structlog import get_logger
 
-from messaging import trace
+from messaging import metrics, telemetry
 from messaging.backoff import delay
 from messaging.database import is_transient
 from messaging.faults import FaultPoint
 from messaging.unit_of_work import UnitsOfWork
-from notification.delivery import ledger
+from notification.delivery import consents, ledger
 from notification.delivery.twilio import (
     OPTED_OUT,
     Accepted,
@@ -42,6 +42,15 @@ from notification.domain.transitions import (
 log = get_logger()
 
 AFTER_RECORD = FaultPoint("dispatcher.after_record_before_commit", "the outcomes are written, not committed")
+
+
+LABELS: dict[type[SendOutcome], str] = {
+    Accepted: "accepted",
+    PermanentlyRefused: "refused",
+    NotSent: "not_sent",
+    Misconfigured: "misconfigured",
+    Unknown: "unknown",
+}  # of the outcomes in the metrics
 
 
 class _Waiting(NamedTuple):
@@ -100,16 +109,20 @@ class Recorder:
             if isinstance(error, asyncio.CancelledError):
                 raise
         else:
+            metrics.sms_attempted(LABELS[type(one.outcome)] for one in group)
             for one in group:
                 if not one.recorded.done():
                     one.recorded.set_result(one.lease.id in changed)
 
     async def _in_one_transaction(self, group: Collection[_Waiting]) -> set[UUID]:
-        trace.start()  # of this transaction's events, and not of those before
+        with telemetry.outside():  # its events continue the traces of their messages
+            return await self._apply(group)
+
+    async def _apply(self, group: Collection[_Waiting]) -> set[UUID]:
         async with self._units_of_work() as uow:
             changed = await ledger.apply(uow, [_transition(one.lease, one.outcome) for one in group], wake=self._wake)
             if opted_out := {one.lease.phone for one in group if _is_new_opt_out(one.lease, one.outcome)}:
-                await ledger.suppress(uow.connection, opted_out)
+                await consents.refuse(uow, opted_out)
             await AFTER_RECORD()
         return changed
 

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from msgspec import Struct
-from uuid_utils.compat import uuid7
 
-from contracts.events import Event, LabourAnnounced, LabourBegun, LabourCompleted, SubscriberAdded, SubscriberRemoved
+from contracts.events import Event, LabourAnnounced, LabourBegun, LabourCompletedV2, SubscriberAdded, SubscriberRemoved
 from notification.domain import wording
-from notification.domain.notification import Notification
+from notification.domain.notification import Notification, derived_id
 from notification.domain.roster import Member, Roster
 
 TOPICS = tuple(
-    event.type for event in (SubscriberAdded, SubscriberRemoved, LabourBegun, LabourAnnounced, LabourCompleted)
+    event.type for event in (SubscriberAdded, SubscriberRemoved, LabourBegun, LabourAnnounced, LabourCompletedV2)
 )
 
 
@@ -35,7 +34,7 @@ def react(event_id: UUID, event: Event, roster: Roster, sequence: int | None = N
         case SubscriberAdded() | SubscriberRemoved():
             changed = roster.apply(event)
             return Reaction(roster, early=True) if changed is None else Reaction(changed)
-        case LabourBegun() | LabourAnnounced() | LabourCompleted():
+        case LabourBegun() | LabourAnnounced() | LabourCompletedV2():
             members = roster.members_at(event.roster_version)
             if members is None:
                 return Reaction(roster, early=True)
@@ -47,15 +46,18 @@ def react(event_id: UUID, event: Event, roster: Roster, sequence: int | None = N
 def _notifications(
     event_id: UUID,
     sequence: int | None,
-    event: LabourBegun | LabourAnnounced | LabourCompleted,
+    event: LabourBegun | LabourAnnounced | LabourCompletedV2,
     members: tuple[Member, ...],
 ) -> list[Notification]:
-    """The text is worded once for all of them; only the reference differs."""
+    """The text is worded once for all of them; only the reference differs. The ids follow from the event:
+    after a restore, a replay makes the same ones, and the provider can be asked about them.
+    """
     announced = event.text if isinstance(event, LabourAnnounced) else ""
-    draft = wording.draft(event.type, mother_name=event.mother_name, text=announced)
+    baby = event.baby_name if isinstance(event, LabourCompletedV2) else None
+    draft = wording.draft(event.type, mother_name=event.mother_name, text=announced, baby_name=baby)
     return [
         Notification(
-            id=(notification_id := uuid7()),
+            id=(notification_id := derived_id(event_id, member.person_id)),
             event_id=event_id,
             event_type=event.type,
             labour_id=event.labour_id,

@@ -20,10 +20,11 @@ class NotificationController(Controller):
     path = "/api/v1/labours/{labour_id:uuid}/notifications"
     tags = ("notifications",)
 
-    @get(summary="List the messages about a labour and their states. Only operators may.")
+    @get(operation_id="list_notifications", summary="List the messages about a labour and their states.")
     async def list_notifications(
         self, engine: NamedDependency[AsyncEngine], labour_id: FromPath[UUID]
     ) -> Items[NotificationView]:
+        """In the order in which they were created, without numbers and texts. The list is empty for an unknown labour."""
         async with engine.connect() as connection:
             return Items(await queries.of_labour(connection, labour_id))
 
@@ -36,25 +37,33 @@ class LedgerOperations(Controller):
     path = "/operations/notifications"
     tags = ("operations",)
 
-    @get(summary="List the messages in one state, oldest first, or all messages about some events. Only operators may.")
+    @get(operation_id="list_messages", summary="List the messages in one state, oldest first, or about some events.")
     async def list_messages(
         self,
         engine: NamedDependency[AsyncEngine],
         event_id: FromQuery[list[UUID] | None] = None,
         wanted: Annotated[NotificationState, QueryParameter(name="state")] = NotificationState.IN_DOUBT,
-        limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
+        limit: Annotated[int, QueryParameter(ge=1, le=1000, description="The most messages of the answer.")] = 100,
     ) -> Items[NotificationView]:
+        """With `event_id`, all messages about these events, in any state; otherwise those in one state."""
         async with engine.connect() as connection:
             if event_id:
                 return Items(await queries.about_events(connection, event_id))
             return Items(await queries.in_state(connection, wanted, limit))
 
-    @get("/counts", summary="Count the messages in each state. Only operators may.")
+    @get("/counts", operation_id="count_messages", summary="Count the messages in each state.")
     async def count_messages(self, engine: NamedDependency[AsyncEngine]) -> LedgerCounts:
+        """`oldest_unsettled_seconds` is the age of the oldest message that is neither sent nor failed."""
         async with engine.connect() as connection:
             return await queries.counts(connection)
 
-    @post("/{notification_id:uuid}/resolve", status_code=200, summary="Resolve a message in doubt. Only operators may.")
+    @post(
+        "/{notification_id:uuid}/resolve",
+        operation_id="resolve_message",
+        status_code=200,
+        summary="Resolve a message in doubt.",
+        refuses={404: "no-such-notification", 409: "not-in-doubt superseded"},
+    )
     async def resolve(
         self,
         units_of_work: NamedDependency[UnitsOfWork],
@@ -62,6 +71,9 @@ class LedgerOperations(Controller):
         notification_id: FromPath[UUID],
         data: JSONBody[Resolve],
     ) -> NotificationView:
+        """`sent` if the person has it, `send-again` if the provider never got it, `give-up` if neither can be known. A wrong
+        `send-again` sends the SMS twice.
+        """
         async with units_of_work() as uow:
             await commands.resolve(uow, notification_id, data.decision)
         async with engine.connect() as connection:

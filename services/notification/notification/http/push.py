@@ -1,21 +1,25 @@
 """Push delivery: Pub/Sub sends a message over HTTP, and the status is the verdict. Disabled unless PUSH_AUDIENCE is set."""
 
-import asyncio
 import base64
 import binascii
+from functools import partial
 from typing import Any
 
 import jwt
 import msgspec
 from litestar import Controller, Request, post
+from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency
+from litestar.handlers import BaseRouteHandler
 from litestar.params import JSONBody
+from litestar.types import Guard
 
 from contracts.events import Event
 from messaging.bus import Message
 from messaging.consumer import Consumer, Verdict
-from notification.settings import Settings
+from notification.settings import ApiSettings
 from servicekit.problems import Problem
+from servicekit.signing_keys import ALGORITHM, KeysUnavailable, SigningKeys
 
 
 class PushedMessage(msgspec.Struct, rename="camel"):
@@ -30,30 +34,39 @@ class Push(msgspec.Struct, rename="camel"):
     delivery_attempt: int = 0
 
 
-class PushVerifier:
-    """Verifies the OIDC token of a push request. Keys are fetched once and cached; an unknown key id fetches them again."""
+def pubsub_only(settings: ApiSettings) -> Guard:
+    """Accepts the OIDC tokens of our push subscriptions. A guard runs before the body is read.
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._keys = jwt.PyJWKClient(settings.push_jwks_url, cache_keys=True, timeout=5)
+    Any Google account can get a token for any audience, so the audience alone proves nothing: the token must be issued by
+    Google, for the service account of our subscriptions.
+    """
+    keys = SigningKeys(settings.push_jwks_url)
+    claims_of = partial(
+        jwt.decode,
+        algorithms=[ALGORITHM],
+        audience=settings.push_audience,
+        issuer=settings.push_issuers,
+        options={"require": ["exp", "iss", "aud", "email"]},
+    )
 
-    def check(self, authorization: str) -> None:
-        """Raises a Problem unless the token is valid. Blocks while it fetches keys, so call it in a thread."""
-        if not self._settings.push_audience:
+    async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        if not settings.push_audience:
             raise Problem(404, "not-found", "Push is disabled here: set PUSH_AUDIENCE to enable it.")
-        scheme, _, token = authorization.partition(" ")
+        scheme, token = connection.headers.get("authorization", "").partition(" ")[::2]
         try:
             if scheme.lower() != "bearer":
                 raise jwt.InvalidTokenError("no bearer token")
-            key = self._keys.get_signing_key_from_jwt(token)
-            claims = jwt.decode(token, key.key, algorithms=["RS256"], audience=self._settings.push_audience)
-        except jwt.PyJWKClientConnectionError:
-            raise Problem(503, "unavailable", "The keys of push tokens cannot be fetched now; try again.") from None
+            claims = claims_of(token, (await keys.key(token)).key)
+        except KeysUnavailable:
+            detail = "The keys of push tokens cannot be fetched now; try again."
+            raise Problem(503, "unavailable", detail, {"Retry-After": "1"}) from None
         except jwt.PyJWTError as error:
-            raise Problem(401, "not-authorized", f"The push token is invalid: {type(error).__name__}.") from None
-        expected = self._settings.push_service_account
-        if expected and not (claims.get("email") == expected and claims.get("email_verified")):
+            detail = f"The push token is invalid: {type(error).__name__}."
+            raise Problem(401, "not-authorized", detail, {"WWW-Authenticate": 'Bearer realm="fernlabour"'}) from None
+        if claims["email"] != settings.push_service_account or claims.get("email_verified") is not True:
             raise Problem(403, "forbidden", "The push token belongs to another service account.")
+
+    return guard
 
 
 class PushController(Controller):
@@ -63,15 +76,23 @@ class PushController(Controller):
     tags = ("push",)
     request_class = Request  # the consumer judges the message, and dead-letters a bad one with its reason
 
-    @post(status_code=204, summary="Handle a message of a push subscription. Only Pub/Sub may.")
+    @post(
+        operation_id="receive_push",
+        status_code=204,
+        summary="Handle a message of a push subscription.",
+        refuses={403: "forbidden", 404: "not-found", 503: "try-again"},
+    )
     async def receive(
         self,
-        request: Request[Any, Any, Any],
         data: JSONBody[Push],
-        push_verifier: NamedDependency[PushVerifier],
+        push_subscriptions: NamedDependency[frozenset[str]],
         push_consumer: NamedDependency[Consumer[Event]],
     ) -> None:
-        await asyncio.to_thread(push_verifier.check, request.headers.get("authorization", ""))
+        """Only Pub/Sub may, with a token of the service account of our subscriptions. The effect of an event happens once,
+        however often it is delivered. Disabled unless `PUSH_AUDIENCE` is set: the answer is 404.
+        """
+        if data.subscription not in push_subscriptions:
+            raise Problem(403, "forbidden", "This is no subscription of the Notification service: see topology.toml.")
         try:
             body = base64.b64decode(data.message.data, validate=True)
         except binascii.Error:

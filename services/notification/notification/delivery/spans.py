@@ -1,0 +1,20 @@
+"""The spans of calls to the provider, in the trace of the event that the message is about."""
+
+from contextlib import AbstractContextManager
+
+from messaging import telemetry
+from notification.domain.notification import InDoubt, Lease
+
+
+def sms_span(name: str, message: Lease | InDoubt) -> AbstractContextManager[telemetry.Spans]:
+    """A message that was sent again has a span for each attempt."""
+    origin = message.origin
+    if not origin.traceparent:
+        return telemetry.UNTRACED
+    attributes: telemetry.Attributes = {
+        telemetry.EVENT: str(origin.event_id),
+        telemetry.LABOUR: str(origin.labour_id),
+        "fern.notification.id": str(message.id),
+        "fern.sms.attempt": message.attempt,
+    }
+    return telemetry.call(name, origin.traceparent, attributes)
