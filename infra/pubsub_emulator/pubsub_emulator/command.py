@@ -36,7 +36,16 @@ def main() -> None:
 @click.option(
     "--data-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where its state lives."
 )
-def serve(host: str, port: int, http_port: int, data_dir: Path) -> None:
+@click.option(
+    "--allow-host",
+    "allow_hosts",
+    multiple=True,
+    help="A name of this host, beside localhost, for the HTTP port; may be repeated.",
+)
+@click.option("--issuer", help="Issuer of push tokens: the URL at which receivers reach the HTTP port, if it differs.")
+def serve(
+    host: str, port: int, http_port: int, data_dir: Path, allow_hosts: tuple[str, ...], issuer: str | None
+) -> None:
     """Serve in the foreground until SIGTERM. Every answered request is on disk.
 
     Exits with 3 when another emulator uses the data folder, with 4 when the folder is damaged, and with 10 when a port is taken.
@@ -48,7 +57,7 @@ def serve(host: str, port: int, http_port: int, data_dir: Path) -> None:
     gc.set_threshold(100_000, 20, 100)
 
     async def serve_until(stop: asyncio.Event) -> None:
-        async with running(data_dir, port, http_port, host, grace=_GRACE_SECONDS) as emulator:
+        async with running(data_dir, port, http_port, host, _GRACE_SECONDS, allow_hosts, issuer) as emulator:
             catalog, faults = emulator.broker.catalog, emulator.broker.faults
             fields = {
                 "grpc": emulator.target,
@@ -88,7 +97,7 @@ def skip_clients() -> None:
 
 
 @main.command()
-@click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True)
+@click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True, help="Of the comparison.")
 @click.option(
     "--messages",
     type=click.IntRange(500, 1_000_000),

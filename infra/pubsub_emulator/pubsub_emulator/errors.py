@@ -5,6 +5,7 @@ PubSubError
 │   └── StaleAckIds       exactly-once: some ack ids are no longer valid
 ├── BadFault              (in `faults`) a fault cannot be set as asked
 ├── UnknownFault          (in `faults`) there is no fault of this name
+├── BodyTooLarge          a request to the HTTP port has more bytes than it may
 └── CannotStart           the process ends with `exit_code`; `command` shows more, or helps
     ├── DataFolderInUse    3
     ├── DataFolderCorrupt  4
@@ -40,6 +41,11 @@ def invalid(message: str) -> CallRefused:
 
 def not_found(message: str) -> CallRefused:
     return CallRefused(StatusCode.NOT_FOUND, message)
+
+
+class BodyTooLarge(PubSubError):
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the body has more than {limit} bytes")
 
 
 class CannotStart(PubSubError):

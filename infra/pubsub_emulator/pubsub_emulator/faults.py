@@ -14,13 +14,13 @@ from typing import Any, Final
 from pubsub_emulator.errors import PubSubError
 
 DESCRIPTIONS: Final = {
-    "duplicate": "deliver a message twice, under two ack ids",
-    "delay": "make a message available only after `seconds` (default 5)",
-    "reorder": "deliver what is ready in random order",
-    "forget-acks": "answer an ack and forget it, so that the message comes back after its deadline",
-    "refuse-publish": "answer a publish with UNAVAILABLE",
-    "hang": "leave a publish unanswered until the fault is cleared",
-    "drop-streams": "end a streaming pull with UNAVAILABLE instead of sending a response",
+    "duplicate": "Every message is delivered twice, under two ack ids.",
+    "delay": "A message becomes available only after `seconds` (default 5).",
+    "reorder": "Messages that are ready are delivered in random order.",
+    "forget-acks": "An ack is answered and forgotten, so the message comes back after its deadline.",
+    "refuse-publish": "A publish request is answered with UNAVAILABLE, and nothing is published.",
+    "hang": "A publish request is left unanswered until the fault is cleared.",
+    "drop-streams": "A streaming pull ends with UNAVAILABLE instead of a response.",
 }
 DEFAULT_DELAY: Final = 5.0
 _MAX_DELAY: Final = 600.0

@@ -6,6 +6,9 @@ GET    /faults         every fault, and whether it is on
 PUT    /faults/{name}  switch one on: {"rate": 0.5, "topic": "labour.begun"}
 DELETE /faults/{name}  switch one off
 DELETE /faults         switch all off
+
+`LocalGuard` keeps web pages out. The gRPC port needs no guard: it speaks HTTP/2 without TLS from the first byte,
+and no browser does.
 """
 
 import json
@@ -18,10 +21,12 @@ import uvicorn
 
 from pubsub_emulator.broker import Broker
 from pubsub_emulator.catalog import now
-from pubsub_emulator.errors import PortInUse
+from pubsub_emulator.errors import BodyTooLarge, PortInUse
 from pubsub_emulator.faults import BadFault, Fault, UnknownFault, check_name
 from pubsub_emulator.push import Signer
 from pubsub_emulator.subscription import Subscription
+
+MAX_BODY = 64 * 1024  # bytes; the settings of a fault are a few dozen
 
 
 class HttpAnswer:
@@ -69,12 +74,14 @@ async def serving(app: Any, host: str, port: int = 0) -> AsyncIterator[int]:
         await server.shutdown(sockets=[listener])
 
 
-async def read_body(receive: Any) -> bytes:
-    """The whole body of an ASGI request."""
+async def read_body(receive: Any, limit: int) -> bytes:
+    """The whole body of an ASGI request. Raises `BodyTooLarge` as soon as it has more bytes than the limit."""
     body, more = b"", True
     while more:
         event = await receive()
         body, more = body + event.get("body", b""), event.get("more_body", False)
+        if len(body) > limit:
+            raise BodyTooLarge(limit)
     return body
 
 
@@ -86,12 +93,13 @@ class HttpPort:
         self._signer = signer
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body = await read_body(receive)
         try:
-            answer = await self._answer(scope["method"], scope["path"], body)
+            answer = await self._answer(scope["method"], scope["path"], await read_body(receive, MAX_BODY))
+        except BodyTooLarge as error:
+            answer = problem(413, "Too large", str(error))
         except UnknownFault as error:
             answer = problem(404, "Unknown fault", str(error))
-        except (BadFault, ValueError) as error:
+        except (BadFault, ValueError, RecursionError) as error:
             answer = problem(422, "Bad fault", str(error))
         headers = [(b"content-type", answer.content_type.encode()), (b"content-length", str(len(answer.body)).encode())]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})

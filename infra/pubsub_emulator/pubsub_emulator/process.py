@@ -27,17 +27,23 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         timestamp = datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z")
-        line |= {"process": "pubsub", "level": record.levelname.lower(), "timestamp": timestamp}
+        line |= {"process": "pubsub", "severity": record.levelname, "timestamp": timestamp}
         return json.dumps(line, default=str)
+
+
+def configure(level: str) -> None:
+    """Log our own records from `level`. Other libraries describe their own work at DEBUG, so theirs begin at INFO."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=max(logging.getLevelName(level), logging.INFO), handlers=[handler], force=True)
+    logging.getLogger(__package__).setLevel(level)
+    for library in ("asyncio", "grpc", "httpx", "uvicorn"):
+        logging.getLogger(library).setLevel(logging.WARNING)
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     """Run `main(stop)` until it returns. SIGTERM and SIGINT set `stop`. LOG_LEVEL in the environment defaults to INFO."""
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(JsonLines())
-    logging.basicConfig(level=os.environ.get("LOG_LEVEL", "INFO"), handlers=[handler], force=True)
-    for library in ("httpx", "uvicorn"):
-        logging.getLogger(library).setLevel(logging.WARNING)
+    configure(os.environ.get("LOG_LEVEL", "INFO"))
     asyncio.run(_until_stopped(main))
     log.info("process stopped")
 

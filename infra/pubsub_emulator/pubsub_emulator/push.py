@@ -141,7 +141,7 @@ class Signer:
     def __init__(self, store: Store) -> None:
         """The key is generated when it is first needed and stored, so that receivers may cache the public key across restarts."""
         self.issuer = ""
-        """The URL of the HTTP port, known once that is bound."""
+        """The URL of the HTTP port, known once that is bound, or the URL that was given for it."""
         self._store: Final = store
         self._stored: Final = [value for name, value in store.rows("SELECT name, value FROM secret") if name == _SECRET]
 

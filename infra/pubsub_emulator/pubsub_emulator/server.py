@@ -11,7 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from pubsub_emulator.broker import Broker
 from pubsub_emulator.catalog import now
 from pubsub_emulator.errors import DataFolderCorrupt, PortInUse
 from pubsub_emulator.http_port import HttpPort, serving
+from pubsub_emulator.local_guard import LocalGuard
 from pubsub_emulator.publisher import Publisher
 from pubsub_emulator.push import Pushers, Signer
 from pubsub_emulator.store import Store
@@ -50,9 +51,18 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    data_dir: Path, port: int = 0, http_port: int = 0, host: str = "127.0.0.1", grace: float = 0
+    data_dir: Path,
+    port: int = 0,
+    http_port: int = 0,
+    host: str = "127.0.0.1",
+    grace: float = 0,
+    allow_hosts: Collection[str] = (),
+    issuer: str | None = None,
 ) -> AsyncIterator[Running]:
-    """Serve until the block is left. Port 0 picks a free one; `grace` is how long calls in flight may take at the end."""
+    """Serve until the block is left. Port 0 picks a free one; `grace` is how long calls in flight may take at the end. The HTTP
+    port answers to `host`, to the names of this machine and to `allow_hosts`. `issuer` is that of push tokens; without one, it is
+    the URL of the HTTP port.
+    """
     async with AsyncExitStack() as stack:
         store = Store(data_dir)
         stack.push_async_callback(store.close)
@@ -68,8 +78,9 @@ async def running(
         stack.push_async_callback(server.stop, grace)
         # Streams would use up the whole grace, because they never end by themselves.
         stack.callback(broker.end_consumers)
-        http_bound = await stack.enter_async_context(serving(HttpPort(broker, signer), host, http_port))
-        signer.issuer = f"http://{host}:{http_bound}"
+        guarded = LocalGuard(HttpPort(broker, signer), names=(host, *allow_hosts))
+        http_bound = await stack.enter_async_context(serving(guarded, host, http_port))
+        signer.issuer = issuer or f"http://{host}:{http_bound}"
         stack.push_async_callback(Pushers(broker, signer).stop)
         housekeeping = asyncio.create_task(_keep_house(broker))
         stack.callback(housekeeping.cancel)

@@ -36,7 +36,7 @@ class Endpoint:
         return [base64.b64decode(body["message"]["data"]).decode() for body in self.bodies]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.bodies.append(json.loads(await read_body(receive)))
+        self.bodies.append(json.loads(await read_body(receive, 1_000_000)))
         self.headers.append({key.decode(): value.decode() for key, value in scope["headers"]})
         status = self.statuses.pop(0) if self.statuses else 204
         await send({"type": "http.response.start", "status": status, "headers": []})
@@ -92,21 +92,21 @@ async def test_the_token_is_verified_with_the_emulators_own_keys(
     oidc = PushConfig.OidcToken(service_account_email="push@contract.iam", audience="https://fern.example/push")
     keys = []
     async with receiving() as endpoint:
-        for _ in range(2):  # the key survives a restart
-            async with running(tmp_path) as emulator, connected(emulator.target, monkeypatch) as bus:
+        for issuer in (None, "http://pubsub:8405"):  # the key survives a restart, and another issuer
+            async with running(tmp_path, issuer=issuer) as emulator, connected(emulator.target, monkeypatch) as bus:
                 endpoint.bodies.clear()
                 topic, _ = await bus.pair(push_config=PushConfig(push_endpoint=endpoint.url, oidc_token=oidc))
                 await bus.publish(topic, "signed")
                 await until(lambda: bool(endpoint.bodies))
-                keys.append(await asyncio.to_thread(_verified, emulator.http_url, endpoint.headers[-1]))
+                keys.append(await asyncio.to_thread(_verified, emulator.http_url, issuer, endpoint.headers[-1]))
 
     assert keys[0] == keys[1]
 
 
-def _verified(issuer: str, headers: dict[str, str]) -> str:
+def _verified(url: str, issuer: str | None, headers: dict[str, str]) -> str:
     token = headers["authorization"].removeprefix("Bearer ")
-    key = jwt.PyJWKClient(f"{issuer}/oauth2/v3/certs").get_signing_key_from_jwt(token)
-    claims = jwt.decode(token, key, algorithms=["RS256"], audience="https://fern.example/push", issuer=issuer)
+    key = jwt.PyJWKClient(f"{url}/oauth2/v3/certs").get_signing_key_from_jwt(token)
+    claims = jwt.decode(token, key, algorithms=["RS256"], audience="https://fern.example/push", issuer=issuer or url)
     assert claims["email"] == "push@contract.iam"
     assert claims["email_verified"] is True
     with pytest.raises(jwt.InvalidAudienceError):

@@ -22,10 +22,22 @@ def main() -> None:
 @click.option(
     "--data-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where its state lives."
 )
-@click.option("--callback-retries", type=click.IntRange(0, 10), default=1, show_default=True)
+@click.option(
+    "--callback-retries",
+    type=click.IntRange(0, 10),
+    default=1,
+    show_default=True,
+    help="Retries of a callback that failed.",
+)
 @click.option("--pace", type=click.FloatRange(0, 60), default=0.4, show_default=True, help="Seconds between statuses.")
 @click.option("--inbound-url", envvar="SMS_INBOUND_URL", help="Where replies of phones are posted.")
 @click.option("--auth-token", envvar="TWILIO_AUTH_TOKEN", help="The only token accepted; without it, any is.")
+@click.option(
+    "--allow-host",
+    "allow_hosts",
+    multiple=True,
+    help="A host name beside localhost that requests may name and callbacks may go to; may be repeated.",
+)
 def serve(
     host: str,
     port: int,
@@ -34,6 +46,7 @@ def serve(
     pace: float,
     inbound_url: str | None,
     auth_token: str | None,
+    allow_hosts: tuple[str, ...],
 ) -> None:
     """Serve Twilio's Messages API and the page with the phones, in the foreground, until SIGTERM.
 
@@ -44,5 +57,5 @@ def serve(
     except PortInUse as error:
         click.echo(f"error: {error}\ntry:   lsof -i :{port}", err=True)
         sys.exit(10)
-    settings = Settings(data_dir, auth_token or None, pace, callback_retries, inbound_url)
+    settings = Settings(data_dir, auth_token or None, pace, callback_retries, inbound_url, allow_hosts)
     run(lambda stop: serve_until(stop, settings, listener))

@@ -32,20 +32,20 @@ class FaultKind:
 
 SECONDS = {"seconds": 5.0}
 KINDS: dict[str, FaultKind] = {
-    "request-lost": FaultKind("nothing is created and the connection closes without an answer"),
-    "rate-limited": FaultKind("nothing is created; the answer is 429 with code 20429"),
-    "refused": FaultKind("nothing is created; the answer is the error `code`", {"code": 21610}),
+    "request-lost": FaultKind("Nothing is created, and the connection closes without an answer."),
+    "rate-limited": FaultKind("Nothing is created; the answer is 429 with code 20429."),
+    "refused": FaultKind("Nothing is created; the answer is the error `code`.", {"code": 21610}),
     "created-late": FaultKind(
-        "the connection closes without an answer; the message is created `seconds` later", SECONDS
+        "The connection closes without an answer; the message is created `seconds` later.", SECONDS
     ),
-    "reply-lost": FaultKind("the message is created, then the connection closes without an answer"),
-    "created-500": FaultKind("the message is created, but the answer is 500 with code 20500"),
-    "slow": FaultKind("the message is created at once; the answer comes `seconds` later", SECONDS),
-    "list-lag": FaultKind("the message appears in lists only after `seconds` (a fetch by sid finds it)", SECONDS),
-    "undelivered": FaultKind("the message ends as undelivered with the error `code`", {"code": 30003}),
-    "callbacks-lost": FaultKind("a status callback is not sent"),
-    "callbacks-doubled": FaultKind("a status callback is sent twice"),
-    "callbacks-reordered": FaultKind("the callbacks of a message come at the end, last status first"),
+    "reply-lost": FaultKind("The message is created, then the connection closes without an answer."),
+    "created-500": FaultKind("The message is created, but the answer is 500 with code 20500."),
+    "slow": FaultKind("The message is created at once; the answer comes `seconds` later.", SECONDS),
+    "list-lag": FaultKind("The message appears in lists only after `seconds`; a fetch by its sid finds it.", SECONDS),
+    "undelivered": FaultKind("The message ends as undelivered, with the error `code`.", {"code": 30003}),
+    "callbacks-lost": FaultKind("A status callback is not sent."),
+    "callbacks-doubled": FaultKind("A status callback is sent twice."),
+    "callbacks-reordered": FaultKind("The callbacks of a message come at the end, the last status first."),
 }
 OFF = {"rate": 0.0, "times": None, "seed": None}
 CODES: dict[str, list[int]] = {"refused": list(REFUSALS), "undelivered": list(MEANINGS)}

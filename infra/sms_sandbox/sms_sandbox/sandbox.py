@@ -27,6 +27,7 @@ class Settings:
     pace              seconds between queued, sending, sent and delivered, and before the first retry of a callback
     callback_retries  how often a webhook that met no answer or a 5xx is tried again (Twilio's own default is 1)
     inbound_url       where replies from phones are posted; None keeps them on the page
+    allow_hosts       host names, beside those of this machine, that requests may name and status callbacks may go to
     """
 
     data_dir: Path
@@ -34,6 +35,7 @@ class Settings:
     pace: float = 0.4
     callback_retries: int = 1
     inbound_url: str | None = None
+    allow_hosts: tuple[str, ...] = ()
 
 
 def feed_event(name: str, data: object = None) -> bytes:

@@ -18,11 +18,14 @@ from litestar.types import Scope
 
 from sms_sandbox.errors import PortInUse, TwilioError
 from sms_sandbox.faults import BadFault
+from sms_sandbox.local_guard import LocalGuard
 from sms_sandbox.sandbox import Sandbox, Settings
 from sms_sandbox.sandbox_api import FaultSwitches, Phones, health, page_file, show_phones
 from sms_sandbox.twilio_api import CuttableConnection, Messages
 
 log = logging.getLogger(__name__)
+
+MAX_BODY = 64 * 1024  # bytes; a text has at most 1,600 characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ def create_app(sandbox: Sandbox) -> Litestar:
         dependencies={"sandbox": Provide(lambda: sandbox, sync_to_thread=False)},
         plugins=[ProblemDetailsPlugin(ProblemDetailsConfig(enable_for_all_http_exceptions=True))],
         after_exception=[note_bug],
+        request_max_body_size=MAX_BODY,
         openapi_config=None,
         logging_config=None,
     )
@@ -55,8 +59,9 @@ async def note_bug(error: Exception, _: Scope) -> None:
 async def serving(settings: Settings, listener: socket.socket) -> AsyncIterator[Address]:
     """Serve on a bound socket while the block runs."""
     sandbox = Sandbox(settings)
+    names = (listener.getsockname()[0], *settings.allow_hosts)
     config = uvicorn.Config(
-        create_app(sandbox),
+        LocalGuard(create_app(sandbox), names),
         http=CuttableConnection,
         lifespan="off",
         access_log=False,  # a list names phone numbers in its query
@@ -90,9 +95,10 @@ async def running(
     auth_token: str | None = None,
     callback_retries: int = 1,
     inbound_url: str | None = None,
+    allow_hosts: tuple[str, ...] = (),
 ) -> AsyncIterator[Address]:
     """A sandbox inside this event loop, on a free port of this machine: `async with running(tmp_path) as sms: sms.url`."""
-    settings = Settings(data_dir, auth_token, pace, callback_retries, inbound_url)
+    settings = Settings(data_dir, auth_token, pace, callback_retries, inbound_url, allow_hosts)
     async with serving(settings, bind("127.0.0.1", 0)) as address:
         yield address
 

@@ -11,9 +11,10 @@ A reply of STOP or one of its synonyms blocks the number until START. The applic
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from sms_sandbox.errors import TwilioError
@@ -69,7 +70,7 @@ def _take(sandbox: Sandbox, account_sid: str, form: Mapping[str, str]) -> tuple[
         return Outcome(None), None
     if strikes("rate-limited"):
         return Outcome(TwilioError(20429)), None
-    code = check(form) or (21610 if sandbox.store.has_opted_out(form["To"]) else None)
+    code = check(form, sandbox.settings.allow_hosts) or (21610 if sandbox.store.has_opted_out(form["To"]) else None)
     if code is None and (fault := strikes("refused")):
         code = fault.code
     if code is not None:
@@ -91,8 +92,8 @@ def _take(sandbox: Sandbox, account_sid: str, form: Mapping[str, str]) -> tuple[
     return Outcome(message, slow.seconds if slow else 0.0), message
 
 
-def check(form: Mapping[str, str]) -> int | None:
-    """The code of what is wrong with the request, if anything."""
+def check(form: Mapping[str, str], callback_hosts: Collection[str]) -> int | None:
+    """The code of what is wrong with the request, if anything. `callback_hosts` are allowed beside this machine."""
     to, sender, service = form.get("To", ""), form.get("From", ""), form.get("MessagingServiceSid", "")
     body, callback = form.get("Body", ""), form.get("StatusCallback", "")
     if not to:
@@ -107,15 +108,19 @@ def check(form: Mapping[str, str]) -> int | None:
         return 21212
     if not PHONE.fullmatch(to):
         return 21211
-    if callback and not _is_callback(callback):
+    if callback and not _is_callback(callback, callback_hosts):
         return 21609
     return MAGIC_FROM.get(sender) or MAGIC_TO.get(to)
 
 
-def _is_callback(url: str) -> bool:
+def _is_callback(url: str, hosts: Collection[str]) -> bool:
+    """Twilio calls any public address. The sandbox calls this machine, so that no request makes it call something else."""
     try:
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(HOST.fullmatch(parts.hostname or "")) and parts.port != 0
+        host = parts.hostname or ""
+        if parts.scheme not in ("http", "https") or not HOST.fullmatch(host) or parts.port == 0:
+            return False
+        return host == "localhost" or host in hosts or ip_address(host).is_loopback
     except ValueError:
         return False
 

@@ -18,7 +18,7 @@ import aiohttp
 import httpx
 import pytest
 
-from sms_sandbox.process import JsonLines
+from sms_sandbox.process import JsonLines, configure
 from sms_sandbox.sandbox import Sandbox, Settings
 
 from .parts import PHONE, SENDER, Client, TwilioRestException, WebhookReceiver, eventually, twilio_client
@@ -175,4 +175,20 @@ def test_a_log_line_names_no_phone() -> None:
 
     line = json.loads(JsonLines().format(record))
 
-    assert (line["event"], line["level"], line["error"]) == ("refused", "info", "no such number: [phone]")
+    assert (line["event"], line["severity"], line["error"]) == ("refused", "INFO", "no such number: [phone]")
+
+
+@pytest.mark.parametrize(("level", "expected"), [("INFO", []), ("DEBUG", ["ours"])])
+def test_at_debug_only_our_own_lines_are_added(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], level: str, expected: list[str]
+) -> None:
+    for name in ("", "sms_sandbox", "asyncio", "httpx", "uvicorn"):
+        logger = logging.getLogger(name)
+        monkeypatch.setattr(logger, "level", logger.level)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    configure(level)
+
+    logging.getLogger("sms_sandbox.courier").debug("ours")
+    logging.getLogger("httpcore.http11").debug("send_request_headers.started")
+
+    assert [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()] == expected
