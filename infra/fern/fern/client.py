@@ -4,7 +4,7 @@
 `RequestRefused` if it answers with an error. Before that they repeat the request for `patience` seconds, where it is safe:
 
 - after 503 (overload, or no database), every request of the operator: all these routes may be called twice;
-- after 503, another server error, a lost connection (only while the local system is up), or 409 with Retry-After (an earlier
+- after 503, another server error, a lost connection (locally only while the system is up), or 409 with Retry-After (an earlier
   attempt is still being processed): a GET, and a request with an idempotency key.
 """
 
@@ -17,8 +17,8 @@ from typing import Any, Self
 
 import httpx
 
-from fern.errors import FernError, NotRunning
-from fern.settings import OPERATIONS_TOKEN, SERVICES, Settings
+from fern.errors import FernError, NotRunning, OnlyLocal
+from fern.settings import OPERATOR_READ_TOKEN, OPERATOR_WRITE_TOKEN, SERVICES, Settings
 from fern.tokens import make_token
 
 APIS = {"labour": "labour-api", "notification": "notification-api", "bus": "pubsub-http", "sms": "sms-sandbox"}
@@ -44,7 +44,9 @@ class _Call:
     """One request, and what follows from each outcome of sending it.
 
     api       a name in `APIS`, or a base URL
-    user      sends the request in this user's name; without, a service gets it in the operator's
+    user      sends the request in this user's name; without, a service gets it at its operators' listener, with the token that
+              may read for a GET, and otherwise with the one that may write. Of a context elsewhere, only the operators'
+              listeners can be reached
     key       the idempotency key
     """
 
@@ -64,21 +66,32 @@ class _Call:
         self._began, self._is_operator = time.monotonic(), user is None
         self._is_safe = method == "GET" or key is not None
         headers = {"Idempotency-Key": key} if key else {}
-        if user or api in SERVICES:
-            headers["Authorization"] = f"Bearer {make_token(user) if user else OPERATIONS_TOKEN}"
-        url = (settings.url(self._api) if api in APIS else api) + path
-        self.request = {"method": method, "url": url, "headers": headers, **arguments}
+        url, writes = settings.url(self._api) if api in APIS else api, method != "GET"
+        if context := settings.context:
+            if user or api not in SERVICES:
+                raise OnlyLocal(f"the context {context.name} has operators' listeners only, and no {self._api}.")
+            url, token = context.url(api), context.token(writing=writes)
+        elif user:
+            token = make_token(user)
+        elif api in SERVICES:
+            url, token = settings.url(f"{api}-operators"), OPERATOR_WRITE_TOKEN if writes else OPERATOR_READ_TOKEN
+        else:
+            token = ""
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        self.request = {"method": method, "url": url + path, "headers": headers, **arguments}
 
     def response(self, outcome: httpx.Response | httpx.TransportError) -> httpx.Response | None:
         """The response to hand out; None if the request should be sent again."""
         in_time = time.monotonic() < self._began + self._patience
         if isinstance(outcome, httpx.TransportError):
-            if in_time and self._is_safe and self._settings.mode:
+            context, is_local_up = self._settings.context, bool(self._settings.mode)
+            if in_time and self._is_safe and (context or is_local_up):
                 return None
             raise NotRunning(
                 f"{self._api} does not answer.",
                 details=f"{self.request['method']} {self.request['url']}: {str(outcome) or type(outcome).__name__}",
-                command="fern status" if self._settings.mode else "fern up",
+                command=f"fern context show {context.name}" if context else "fern status" if is_local_up else "fern up",
             ) from None
         if not outcome.is_error:
             return outcome

@@ -6,18 +6,23 @@ While one look holds the messages, another sees none of them.
 
 import asyncio
 import contextlib
-import os
-from collections.abc import AsyncIterator, Iterable, Mapping
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Self
+from typing import Any, Self
+from uuid import UUID
 
+from fern.client import call
 from fern.errors import NotRunning
-from fern.settings import PROJECT_ID, Settings
+from fern.settings import CONSUMERS, Settings
 from fern.topology import Declared
-from messaging.bus import Message, by_subscription
-from messaging.errors import BusUnavailable
+from messaging.bus import Message, Outgoing, by_subscription
+from messaging.envelope import as_binary
+from messaging.errors import BusUnavailable, PublishRejected, Undecodable
 from messaging.pubsub import PubSub
+from servicekit.logs import mask_value
 
 SUFFIX = ".dlq"
 BY_US = "dead-letter-"
@@ -25,6 +30,7 @@ BY_THE_BUS = "CloudPubSubDeadLetterSource"
 LEASE_SECONDS = 10
 WAIT_SECONDS = 1.5  # without a message, after which a subscription counts as empty
 MOST = 10_000  # messages held by one look
+BATCH = 100  # messages published or discarded at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +48,16 @@ class DeadLetter:
     def of(cls, message: Message) -> "DeadLetter":
         attributes: Mapping[str, str] = message.attributes
         by_the_bus = attributes.get(f"{BY_THE_BUS}Subscription", "")
+        context = attributes
+        with contextlib.suppress(Undecodable):
+            context, _ = as_binary(attributes, message.data)
         return cls(
             message,
             topic=message.subscription.removesuffix(SUFFIX),
             consumer=attributes.get(f"{BY_US}consumer") or by_the_bus.partition(".")[0],
             reason=attributes.get(f"{BY_US}reason") or ("deliveries-exhausted" if by_the_bus else "unknown"),
-            event_id=attributes.get("ce-id", ""),
-            type=attributes.get("ce-type", ""),
+            event_id=context.get("ce-id", ""),
+            type=context.get("ce-type", ""),
         )
 
     @property
@@ -60,6 +69,14 @@ class DeadLetter:
         """Its attributes before it was dead-lettered."""
         added = (BY_US, BY_THE_BUS, "googclient_")
         return {name: value for name, value in self.message.attributes.items() if not name.startswith(added)}
+
+    def facts(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("event_id", "topic", "consumer", "reason", "died_at")}
+
+    def details(self) -> dict[str, Any]:
+        """Also why it died, and its content without people's names, numbers and texts."""
+        detail, attributes = self.message.attributes.get(f"{BY_US}detail", ""), mask_value(self.original)
+        return {**self.facts(), "detail": detail, "attributes": attributes, "data": _masked(self.message.data)}
 
 
 class Look:
@@ -126,12 +143,86 @@ async def dead_letters(bus: PubSub, topics: Iterable[str] = ()) -> AsyncIterator
                 yield letter
 
 
+def groups_of(letters: Iterable[DeadLetter]) -> list[dict[str, Any]]:
+    """By topic, consumer and reason, each with the id of one of its events."""
+    groups = defaultdict[tuple[str, str, str], list[DeadLetter]](list)
+    for letter in letters:
+        groups[letter.topic, letter.consumer, letter.reason].append(letter)
+    return [
+        {
+            "topic": topic,
+            "consumer": consumer,
+            "reason": reason,
+            "count": len(group),
+            "oldest_died_at": min(letter.died_at for letter in group),
+            "event_id": group[0].event_id,
+        }
+        for (topic, consumer, reason), group in sorted(groups.items())
+    ]
+
+
+async def publish_again(
+    bus: PubSub, look: Look, letters: Iterable[DeadLetter], advance: Callable[[int], None] = lambda _: None
+) -> int:
+    """Publish them to their topics, then ack them. An event that several consumers could not handle is published once. Returns
+    how many are done; the others were rejected by the bus and stay dead letters.
+    """
+    done, seen = 0, set[tuple[str, str]]()
+    for topic, batch in _batches(letters):
+        copies = {(topic, one.event_id or one.message.message_id): one for one in batch}
+        fresh = [one for key, one in copies.items() if key not in seen]
+        with contextlib.suppress(PublishRejected):
+            await bus.publish(topic, [Outgoing(letter.message.data, letter.original) for letter in fresh])
+            await look.ack(batch)
+            seen |= copies.keys()
+            done += len(batch)
+        advance(len(batch))
+    return done
+
+
+async def give_up(look: Look, letters: Iterable[DeadLetter]) -> AsyncIterator[DeadLetter]:
+    """Record in the consumers' own databases that a person gave them up, then ack them. Yields those that are done."""
+    for _, batch in _batches(letters):
+        await asyncio.to_thread(_record, batch)
+        await look.ack(batch)
+        for letter in batch:
+            yield letter
+
+
+def _record(letters: list[DeadLetter]) -> None:
+    for consumer, service in CONSUMERS.items():
+        event_ids = {uuid for one in letters if one.consumer == consumer and (uuid := _uuid(one.event_id))}
+        if event_ids:
+            body = {"consumer": consumer, "event_ids": sorted(event_ids)}
+            call(service, "POST", "/operations/claims/discard", json=body)
+
+
+def _batches(letters: Iterable[DeadLetter]) -> Iterator[tuple[str, list[DeadLetter]]]:
+    by_topic = defaultdict[str, list[DeadLetter]](list)
+    for letter in letters:
+        by_topic[letter.topic].append(letter)
+    for topic, of_topic in by_topic.items():
+        for start in range(0, len(of_topic), BATCH):
+            yield topic, of_topic[start : start + BATCH]
+
+
+def _masked(data: bytes) -> Any:
+    with contextlib.suppress(ValueError):
+        if isinstance(content := json.loads(data), dict):
+            return mask_value(content)
+    return f"[{len(data)} bytes that are no JSON object]"
+
+
+def _uuid(text: str) -> str | None:
+    with contextlib.suppress(ValueError):
+        return str(UUID(text))
+    return None
+
+
 @contextlib.asynccontextmanager
 async def open_bus() -> AsyncIterator[PubSub]:
-    """The bus of the local system, or of the project PUBSUB_PROJECT_ID. Raises `NotRunning`."""
-    project = os.environ.get("PUBSUB_PROJECT_ID", PROJECT_ID)
-    Settings.load().use_local_bus(project)
-    bus = PubSub(project)
+    """The bus of the context; of the local one, PUBSUB_PROJECT_ID may name another project. Raises `NotRunning`."""
+    bus = PubSub(Settings.load().use_bus())
     try:
         yield bus
     except BusUnavailable as error:

@@ -14,9 +14,11 @@ from uuid import uuid4
 
 from fern.client import call, items
 from fern.errors import FernError
+from fern.overrides import Overrides
 from fern.settings import Settings
 
 POLL_INTERVAL = 0.02
+CONSENT_REQUESTED = "consent.requested"  # the text that asks a person, where consent is required
 NOTIFYING = ("labour.begun", "labour.completed")
 CLAIMED = ("subscriber.added", *NOTIFYING)  # what the Notification service consumes, of the events below
 FICTION_AREAS = (202, 212, 312, 415, 617, 702, 808)  # where 555-0100 to 555-0199 are reserved for fiction
@@ -56,6 +58,8 @@ class Demo:
         for name, phone in self.people.items():
             person = {"name": name, "phone": phone}
             yield from self._scene(f"{name} wants to be told", "POST", f"{here}/subscribers", person)
+            if Overrides.load(self.settings).consent == "required":
+                yield from self._agree(name, phone)
         yield from self._scene("the labour begins", "PUT", f"{here}/begin")
         yield from self._scene("the baby is here", "PUT", f"{here}/complete")
 
@@ -94,6 +98,18 @@ class Demo:
         for event in events:
             yield from self._follow(scene, event["event_id"], event["type"], began_at)
 
+    def _agree(self, name: str, phone: str) -> Iterator[Hop]:
+        """Answer the question for consent, as the person would."""
+        clock = time.monotonic()
+        while not self._messages(phone):
+            if time.monotonic() > clock + self.hop_timeout:
+                raise self._stuck(CONSENT_REQUESTED, name)
+            time.sleep(POLL_INTERVAL)
+        yield Hop(
+            f"{name} is asked, and agrees", "SMS sent", (time.monotonic() - clock) * 1000, CONSENT_REQUESTED, name
+        )
+        call("sms", "POST", "/sandbox/inbound", json={"from": phone, "body": "YES"}, settings=self.settings)
+
     def _follow(self, scene: str, event_id: str, event_type: str, began_at: float) -> Iterator[Hop]:
         """Poll until the event has made all its hops."""
         deadline = time.monotonic() + self.hop_timeout
@@ -127,7 +143,10 @@ class Demo:
             if item["sent_at"]:
                 reached[item["person_name"]] = ("SMS sent", item["sent_at"])
             elif item["state"] == "FAILED":
-                reached[item["person_name"]] = (f"SMS refused: {item['failure']}", item["sending_at"])
+                reached[item["person_name"]] = (
+                    f"SMS refused: {item['failure']}",
+                    item["sending_at"] or item["created_at"],
+                )
             elif item["state"] == "SUPERSEDED":
                 reached[item["person_name"]] = (
                     "SMS superseded by a newer one",

@@ -7,19 +7,26 @@ FernError                    1  any other failure, such as a demo with a missing
 ├── DiskFull                13
 ├── StaleProcess            14  processes of an earlier run are left without their supervisor
 ├── NeverHealthy            15  a process started but did not become healthy in time
-├── DockerMissing           16  Docker was asked for, and no engine is running
+├── DockerUnusable          16  no Docker engine is running, or it is too old
 ├── PostgresUnusable        17  the embedded server cannot be used: no binaries, data of another version, no connection
 ├── JobFailed               18  a migration, the topology or a compose command failed
 ├── NotRunning              19  the command needs a running system
 ├── NotClean                20  an audit found lost, duplicated, misordered, unexplained or stuck events or texts
-├── ContractBroken          25  an event no longer matches its published schema
+├── ContractBroken          25  an event no longer matches its released schema
 ├── Late                    26  an audit found events or texts that are late, and nothing worse
 ├── BalanceWrong            27  a balance of the statistics is not the sum of its postings
 ├── TopologyInvalid         29  topology.toml, or an override of it, cannot be applied
-└── CannotScale             30  this process, or this number of it, cannot run on this machine
+├── CannotScale             30  this process, or this number of it, cannot run on this machine
+├── HomeUnusable            35  FERN_HOME cannot be written to
+├── OnlyLocal               36  the command works on this machine only, and another context was chosen
+└── ContextInvalid          37  the context is not declared, is incomplete, or its token cannot be used
 
 `fern museum` ends with 21 if a mistake was not detected. `fern bench` ends with 23 if the machine was too busy to compare,
 and with 24 if a design did not do the work that it was measured for. `fern soak` ends with 28 if something grows.
+`fern contracts check` ends with 31 if an event is incomplete, `fern fairness` with 34 if a birth waited too long, and
+`fern alerts` with 38 if an alert did not fire or clear.
+
+`make` itself ends with 2 whatever failed, so an error names its code. Scripts call `.venv/bin/fern`, which ends with it.
 """
 
 import os
@@ -29,6 +36,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import click
+
+from fern.command_list import OPERATE, SECTIONS
+
+LOCAL = "local"  # the context of the system on this machine
 
 
 class FernError(click.ClickException):
@@ -43,18 +54,25 @@ class FernError(click.ClickException):
             self.add_note(details)  # so that a traceback shows them as well
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(click.style("error: ", fg="red", bold=True) + self.message, err=True, file=file)
+        code = f" (exit code {self.exit_code})" if self.exit_code > 1 else ""
+        click.echo(click.style("error: ", fg="red", bold=True) + self.message + code, err=True, file=file)
         if self.details:
             click.echo("\n".join(f"  | {line}" for line in self.details.splitlines()), err=True, file=file)
         if self.command:
             click.echo("try:   " + click.style(self.command, bold=True), err=True, file=file)
 
 
-def _copyable(command: str) -> str:
-    """With the path of `fern`, if the virtual environment is not activated."""
-    if command.startswith("fern ") and shutil.which("fern") is None:
-        return os.path.relpath(Path(sys.executable).with_name("fern")) + command.removeprefix("fern")
-    return command
+def _copyable(command: str) -> str | None:
+    """With the chosen context, and with the path of `fern` if the virtual environment is not activated. None for a command that
+    does not work in this context.
+    """
+    if not command.startswith("fern "):
+        return command
+    program = "fern" if shutil.which("fern") else os.path.relpath(Path(sys.executable).with_name("fern"))
+    context, rest = os.environ.get("FERN_CONTEXT") or LOCAL, command.removeprefix("fern ")
+    if context == LOCAL or rest.startswith("--context"):
+        return f"{program} {rest}"
+    return f"{program} --context {context} {rest}" if rest.split()[0] in SECTIONS[OPERATE] else None
 
 
 class PortTaken(FernError):
@@ -84,7 +102,7 @@ class NeverHealthy(FernError):
     exit_code = 15
 
 
-class DockerMissing(FernError):
+class DockerUnusable(FernError):
     exit_code = 16
 
 
@@ -122,3 +140,15 @@ class TopologyInvalid(FernError):
 
 class CannotScale(FernError):
     exit_code = 30
+
+
+class HomeUnusable(FernError):
+    exit_code = 35
+
+
+class OnlyLocal(FernError):
+    exit_code = 36
+
+
+class ContextInvalid(FernError):
+    exit_code = 37

@@ -17,6 +17,16 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
+class Group(click.Group):
+    """Lists its commands with whole sentences: click cuts them to one line."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, one.get_short_help_str(limit=200)) for name, one in sorted(self.commands.items())]
+            )
+
+
 def options(*decorators: Callable[..., Any]) -> Callable[..., Any]:
     """Several options or arguments as one decorator."""
     return lambda command: reduce(lambda decorated, decorator: decorator(decorated), reversed(decorators), command)

@@ -1,4 +1,4 @@
-"""What `fern topology set` and `fern scale` changed on this machine. Kept in FERN_HOME over `fern down`, until `fern reset`.
+"""What `fern topology set`, `fern scale` and `fern consent` changed on this machine. Kept in FERN_HOME until `fern reset`.
 
 FERN_DELIVERY  replaces the stored deliveries, as `notification=exactly-once,labour=pull`: for the topology job in a container,
                which does not see FERN_HOME
@@ -7,17 +7,21 @@ FERN_DELIVERY  replaces the stored deliveries, as `notification=exactly-once,lab
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from fern.settings import Settings
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """`delivery` is by consumer and `replicas` by process. What is missing is as declared, or one."""
+    """`delivery` is by consumer and `replicas` by process. What is missing is as declared, or one.
+
+    `consent` is the value of SMS_CONSENT.
+    """
 
     delivery: dict[str, str] = field(default_factory=dict)
     replicas: dict[str, int] = field(default_factory=dict)
+    consent: str = "assumed"
 
     @classmethod
     def load(cls, settings: Settings) -> "Overrides":
@@ -26,8 +30,12 @@ class Overrides:
             stored = cls(**json.loads(settings.overrides.read_text()))
         if given := os.environ.get("FERN_DELIVERY"):
             entries = (entry.partition("=") for entry in given.split(","))
-            return cls({consumer: delivery for consumer, _, delivery in entries}, stored.replicas)
+            return replace(stored, delivery={consumer: delivery for consumer, _, delivery in entries})
         return stored
+
+    def environment(self) -> dict[str, str]:
+        """The variables of the processes that handle events and replies, beside `Settings.environment`."""
+        return {"SMS_CONSENT": self.consent}
 
     def save(self, settings: Settings) -> None:
         """Replace the file at once: the console reads it at any time."""

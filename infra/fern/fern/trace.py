@@ -1,8 +1,10 @@
 """The journey of one event, from the HTTP request to the SMS and back, as the services report it through their APIs.
 
-Times are those that the services recorded. People appear by their ids only.
+Times are those that the services recorded. A person appears by the name in the ledger, which operators may read; by the id if
+there is no name, and with the id if two people of an event have the same name. Phone numbers and texts do not appear.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -57,7 +59,8 @@ def journey(settings: Settings, identifier: str) -> Journey:
     if events := [row for service in SERVICES for row in _outbox(settings, service, ordering_key=wanted)]:
         return _of_labour(settings, wanted, events)
     claimed = [step for service in SERVICES for step in _claim_steps(settings, service, [wanted])]
-    if steps := [*claimed, *_message_steps(settings, wanted)]:
+    messages = _messages(settings, wanted)
+    if steps := [*claimed, *_message_steps(messages, _names(messages))]:
         return _in_order(wanted, "", "an event that no outbox has (any more):", steps)
     raise FernError(f"no service knows an event or a labour {wanted}.", command="fern outbox ls")
 
@@ -73,8 +76,9 @@ def _of_event(settings: Settings, service: str, row: dict[str, Any]) -> Journey:
         steps += _claim_steps(settings, consumer, [event_id])
     if row["cause_id"]:
         steps.append(Step("caused by", None, {"event": row["cause_id"]}))
-    if messages := [*_message_steps(settings, event_id)]:
-        steps += [*messages, *_status_steps(settings, event_id, labour_id)]
+    if messages := _messages(settings, event_id):
+        names = _names(messages)
+        steps += [*_message_steps(messages, names), *_status_steps(settings, event_id, labour_id, names)]
     return _in_order(event_id, labour_id, row["type"], steps)
 
 
@@ -122,10 +126,22 @@ def _claim_steps(settings: Settings, service: str, event_ids: list[str], hop: st
         yield Step(hop, claim["completed_at"] or claim["claimed_at"], facts)
 
 
-def _message_steps(settings: Settings, event_id: str) -> Iterator[Step]:
-    """A step for every time in the event's rows of the ledger."""
-    for message in items("notification", "/operations/notifications", event_id=event_id, limit=MOST, settings=settings):
-        person = {"to": message["person_id"]}
+def _messages(settings: Settings, event_id: str) -> list[dict[str, Any]]:
+    """The event's rows of the ledger."""
+    return items("notification", "/operations/notifications", event_id=event_id, limit=MOST, settings=settings)
+
+
+def _names(messages: list[dict[str, Any]]) -> dict[str, str]:
+    """What to call each person, by id."""
+    names = {message["person_id"]: message["person_name"] or "" for message in messages}
+    shared = {name for name, count in Counter(names.values()).items() if count > 1}
+    return {person: f"{name} {person}".strip() if name in shared else name or person for person, name in names.items()}
+
+
+def _message_steps(messages: list[dict[str, Any]], names: dict[str, str]) -> Iterator[Step]:
+    """A step for every time in the rows."""
+    for message in messages:
+        person = {"to": names[message["person_id"]]}
         yield Step("in the ledger", message["created_at"], {**person, "notification": message["id"]})
         if message["sending_at"]:
             yield Step("sending", message["sending_at"], {**person, "attempt": message["attempt"]})
@@ -135,11 +151,13 @@ def _message_steps(settings: Settings, event_id: str) -> Iterator[Step]:
             yield Step("SMS sent", message["sent_at"], {**person, "sid": message["sid"]})
         if message["delivered_at"]:
             yield Step("SMS delivered", message["delivered_at"], person)
-        if message["state"] in ("PENDING", "FAILED", "UNDELIVERED", "SUPERSEDED"):
-            yield Step(f"SMS {message['state'].lower()}", None, {**person, "because": message["failure"]})
+        if message["state"] in ("AWAITING_CONSENT", "PENDING", "FAILED", "UNDELIVERED", "SUPERSEDED"):
+            yield Step(
+                f"SMS {message['state'].lower().replace('_', ' ')}", None, {**person, "because": message["failure"]}
+            )
 
 
-def _status_steps(settings: Settings, event_id: str, labour_id: str) -> Iterator[Step]:
+def _status_steps(settings: Settings, event_id: str, labour_id: str, names: dict[str, str]) -> Iterator[Step]:
     """How the status of the messages went back to the Labour service."""
     events = [row for row in _outbox(settings, "notification", ordering_key=labour_id) if row["cause_id"] == event_id]
     for row in events:
@@ -150,7 +168,8 @@ def _status_steps(settings: Settings, event_id: str, labour_id: str) -> Iterator
     yield from _claim_steps(settings, "labour", [row["event_id"] for row in events], "status claimed")
     for told in items("labour", "/operations/told", labour_id=labour_id, settings=settings):
         if told["event_id"] == event_id:
-            yield Step("told", None, {"person": told["person_id"], "status": told["status"]})
+            person = names.get(told["person_id"], told["person_id"])
+            yield Step("told", None, {"person": person, "status": told["status"]})
 
 
 def _state(row: dict[str, Any]) -> str:

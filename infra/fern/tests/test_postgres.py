@@ -34,12 +34,13 @@ async def test_each_service_opens_its_own_database_and_no_other(server: Temporar
     for role in SERVICES:
         for database in SERVICES:
             if role == database:
-                own = await asyncpg.connect(server.dsn(database, role))
+                own = await asyncpg.connect(server.dsn(database, f"{role}_owner"))
                 await own.execute("CREATE TABLE proof (id int); DROP TABLE proof")
                 await own.close()
             else:
-                with pytest.raises(asyncpg.InsufficientPrivilegeError):
-                    await asyncpg.connect(server.dsn(database, role))
+                for other in (role, f"{role}_owner"):
+                    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                        await asyncpg.connect(server.dsn(database, other))
 
 
 async def test_a_wrong_password_is_refused(server: TemporaryServer) -> None:
@@ -51,7 +52,7 @@ async def test_a_wrong_password_is_refused(server: TemporaryServer) -> None:
 
 async def test_databases_are_ensured_many_times_at_once_and_keep_their_data(server: TemporaryServer) -> None:
     await ensure_service_databases(server.dsn())
-    labour = await asyncpg.connect(server.dsn("labour", "labour"))
+    labour = await asyncpg.connect(server.dsn("labour", "labour_owner"))
     await labour.execute("CREATE TABLE kept (id int)")
 
     await asyncio.gather(*(ensure_service_databases(server.dsn()) for _ in range(4)))

@@ -14,6 +14,7 @@ from uuid import UUID
 import asyncpg
 
 from fern.audit.arrival import judge_unsettled
+from fern.audit.consents import judge_consents
 from fern.audit.reconciliation import (
     CHUNK,
     check_order,
@@ -29,11 +30,13 @@ from fern.audit.run import AuditRun, read_backlog
 from fern.audit.statistics import compare_balances, judge_statistics
 from fern.client import AsyncClient
 from fern.dead_letters import DeadLetter
-from fern.errors import NotRunning
+from fern.errors import FernError, NotRunning
 from fern.settings import Settings
 from fern.topology import Declared
 from messaging.database import is_transient
+from messaging.errors import SettingsError
 from messaging.retention import first_id
+from messaging.tls import split_tls
 
 __all__ = ["AuditReport", "Finding", "Kind", "audit"]
 
@@ -144,6 +147,7 @@ async def audit(
                 await check_order(run, service)
             await _judge_unsettled(run)
             await _count_superseded(run)
+            await judge_consents(run)
             await _check_order_of_texts(run)
             await _compare_texts(run, sandbox)
     except Exception as error:
@@ -154,9 +158,13 @@ async def audit(
 
 
 async def _connect(url: str, stack: AsyncExitStack) -> asyncpg.Connection:
-    plain = url.replace("postgresql+asyncpg:", "postgresql:")
     try:
-        connection = await asyncpg.connect(plain, timeout=5, server_settings={"application_name": "audit"})
+        plain, tls = split_tls(url)
+    except SettingsError as error:
+        raise FernError(f"the URL of a database cannot be used: {error}", command="fern audit --help") from None
+    dsn = plain.set(drivername="postgresql").render_as_string(hide_password=False)
+    try:
+        connection = await asyncpg.connect(dsn, ssl=tls, timeout=5, server_settings={"application_name": "audit"})
     except (OSError, TimeoutError, asyncpg.PostgresError) as error:
         raise NotRunning(f"a database does not answer: {error}", command="fern status") from error
     stack.push_async_callback(connection.close)
@@ -277,8 +285,8 @@ async def _judge_unknown(run: AuditRun, messages: list[dict[str, Any]]) -> None:
         elif row["state"] == "FAILED" and row["failure_code"]:
             what = f"Message {row['id']} was refused, and yet the provider has a text for it: {message['sid']}."
             report.add("unexplained", row["event_id"], "texts", what)
-        elif row["state"] == "SUPERSEDED":
-            what = f"Message {row['id']} is superseded, and yet the provider has a text for it: {message['sid']}."
+        elif row["state"] in ("SUPERSEDED", "AWAITING_CONSENT"):
+            what = f"Message {row['id']} is {row['state']}, and yet the provider has a text for it: {message['sid']}."
             report.add("unexplained", row["event_id"], "texts", what)
         elif row["sid"]:
             stage.due, stage.done = stage.due + 1, stage.done + 1

@@ -77,7 +77,8 @@ _LEDGER_DIFFERENCES = """
         SELECT event_id, person_id FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS event (event_id, labour_id, version)
         JOIN roster_member USING (labour_id)
         WHERE added_version <= version AND (removed_version IS NULL OR removed_version > version)),
-    found AS (SELECT event_id, person_id FROM notification WHERE event_id > $4 AND event_id <= $5)
+    found AS (SELECT event_id, person_id FROM notification
+        WHERE event_id > $4 AND event_id <= $5 AND event_type <> 'consent.requested')  -- these are judged in `consents`
     SELECT event_id, person_id, due.event_id IS NOT NULL AS is_due,
         EXISTS (SELECT FROM processed_event p WHERE consumer = 'notification' AND p.event_id = found.event_id) AS is_claimed
     FROM due FULL JOIN found USING (event_id, person_id)

@@ -60,6 +60,7 @@ class AuditReport:
     discarded: int = 0  # outbox rows that a person discarded
     given_up: int = 0  # dead letters that a person discarded
     superseded: int = 0  # messages that were not sent, because a newer one to the same person was
+    awaiting_consent: int = 0  # messages whose recipients have been asked and have not answered
     texts_compared: bool = False
     totals: dict[Kind, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -120,7 +121,7 @@ def _remarks(report: AuditReport, name: str, stage: Stage) -> list[str]:
         remarks.append("by our own ledger, without a sandbox to compare with")
     counts = {"on their way": stage.waiting}
     if name == "texts":
-        counts |= {"superseded by a newer text": report.superseded}
+        counts |= {"superseded by a newer text": report.superseded, "waiting for consent": report.awaiting_consent}
     if name == "published":
         counts |= {"parked": report.parked, "discarded": report.discarded}
     if name == "claimed":

@@ -11,8 +11,9 @@ from fern.audit import auditor
 from fern.audit.auditor import OVERDUE, AuditReport
 from fern.audit.report import show
 from fern.dead_letters import DeadLetter, dead_letters, open_bus
-from fern.errors import Late, NotClean, NotRunning
+from fern.errors import ContextInvalid, Late, NotClean, NotRunning
 from fern.output import json_option, make_console, print_json
+from fern.runtime import docker
 from fern.settings import PROJECT_ID, SERVICES, Settings
 
 
@@ -28,7 +29,8 @@ def audit(overdue: float, as_json: bool) -> None:
     with the command to do something about it. Ends with exit code 20 if there is one, and with 26 if all of them are only late:
     nothing is lost, and each one says what it waits for.
 
-    The databases are LABOUR_DATABASE_URL and NOTIFICATION_DATABASE_URL, or those of the local system.
+    The databases are LABOUR_DATABASE_URL and NOTIFICATION_DATABASE_URL, or those of the local system. A context other than
+    `local` needs both variables, because the operators' routes do not show every row.
     """
     report = asyncio.run(_audit(Settings.load(), overdue))
     if as_json:
@@ -46,9 +48,13 @@ def audit(overdue: float, as_json: bool) -> None:
 
 async def _audit(settings: Settings, overdue: float) -> AuditReport:
     given = {name: os.environ.get(f"{name.upper()}_DATABASE_URL", "") for name in SERVICES}
-    databases = {name: url or settings.postgres.url(name, name) for name, url in given.items()}
+    if settings.context and not all(given.values()):
+        unset = " and ".join(f"{name.upper()}_DATABASE_URL" for name, url in given.items() if not url)
+        what = f"the audit of the context {settings.context.name} reads both databases: set {unset}."
+        raise ContextInvalid(what, command="fern audit --help")
+    databases = {name: url or _local_database(settings, name) for name, url in given.items()}
     local = None if any(given.values()) else settings.url("sms-sandbox")
-    on_this_machine = os.environ.get("PUBSUB_PROJECT_ID", PROJECT_ID) == PROJECT_ID
+    on_this_machine = not settings.context and os.environ.get("PUBSUB_PROJECT_ID", PROJECT_ID) == PROJECT_ID
     with Console(stderr=True).status("looking for dead letters") as status:
 
         def progress(what: str, done: int, of: int | None) -> None:
@@ -62,6 +68,12 @@ async def _audit(settings: Settings, overdue: float) -> AuditReport:
             overdue_seconds=overdue,
             progress=progress,
         )
+
+
+def _local_database(settings: Settings, service: str) -> str:
+    return (
+        docker.database_url(settings, service) if settings.mode == "docker" else settings.postgres.url(service, service)
+    )
 
 
 async def _dead_letters() -> AsyncIterator[DeadLetter]:

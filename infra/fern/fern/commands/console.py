@@ -3,11 +3,12 @@
 import click
 
 from fern.console.server import work
+from fern.output import Group
 from fern.settings import Settings
 from servicekit.process import run
 
 
-@click.group()
+@click.group(cls=Group)
 def console() -> None:
     """The web page that drives a labour, shows every stage live, and injects faults."""
 

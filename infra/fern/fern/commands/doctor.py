@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from fern.errors import DockerSilent, FernError
+from fern.errors import DockerSilent, DockerUnusable, FernError
 from fern.output import json_option, make_console, print_json
-from fern.runtime import checks, docker
+from fern.runtime import checks
+from fern.runtime.engine import EMBEDDED, find_engine, require_engine
 from fern.runtime.processes import processes
 from fern.runtime.supervisor import Supervisor
 from fern.settings import Settings
@@ -30,7 +31,8 @@ def doctor(as_json: bool) -> None:
     """Look for problems that would keep the system from starting.
 
     The exit code is that of the first problem found: 10 port taken, 11 Docker silent, 12 Python too old, 13 disk full,
-    14 stale process, 17 embedded PostgreSQL unusable; 0 if there is none.
+    14 stale process, 16 Docker too old or gone while the system runs in it, 17 embedded PostgreSQL unusable, 35 FERN_HOME not
+    writable; 0 if there is none.
     """
     results = [_examine(name, check) for name, check in _checks(Settings.load()).items()]
     if as_json:
@@ -43,8 +45,9 @@ def doctor(as_json: bool) -> None:
 def _checks(settings: Settings) -> dict[str, Callable[[], str]]:
     checks_of_both = {
         "python": checks.check_python,
+        "home": lambda: checks.check_home(settings),
         "disk": lambda: checks.check_disk(settings),
-        "docker": _check_docker,
+        "docker": lambda: _check_docker(settings),
         "embedded postgres": checks.check_embedded_postgres,
         "google's pubsub emulator": lambda: str(google.find() or "none, not needed"),
     }
@@ -64,12 +67,19 @@ def _examine(name: str, check: Callable[[], str]) -> CheckResult:
         return CheckResult(name, False, error.message, error.command, error.exit_code)
 
 
-def _check_docker() -> str:
-    """No engine is fine, since there is the embedded runtime; one that hangs is not."""
-    engine = docker.find_engine()
-    if engine.state == "silent":
-        raise DockerSilent(f"{engine.detail}.", command="fern up --embedded")
-    return engine.detail if engine.state == "answering" else f"none, not needed ({engine.detail})"
+def _check_docker(settings: Settings) -> str:
+    """No engine is fine, since there is the embedded runtime, unless the system was started in Docker. One that hangs or is too
+    old is not: `fern up` would choose it.
+    """
+    engine = find_engine()
+    if settings.mode == "docker" and engine.state in ("missing", "silent"):
+        kind = DockerSilent if engine.state == "silent" else DockerUnusable
+        what = f"the system was started in Docker, and its engine is gone: {engine.detail}. Start the engine, or run without it."
+        raise kind(what, command=EMBEDDED)
+    if engine.state == "missing":
+        return f"none, not needed ({engine.detail})"
+    require_engine(engine)
+    return engine.detail
 
 
 def _print(results: list[CheckResult]) -> None:

@@ -8,6 +8,7 @@ import sys
 import click
 
 from fern.errors import JobFailed, NotRunning
+from fern.overrides import Overrides
 from fern.runtime import docker
 from fern.settings import PROJECT_ROOT, Settings
 
@@ -33,5 +34,9 @@ def drain(consumer: str) -> None:
 
 def _run(settings: Settings, consumer: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", consumer, "consumer", "--drain"]
-    environment = {**os.environ, **settings.environment()}
+    environment = {
+        **os.environ,
+        **settings.environment(f"{consumer}-consumer"),
+        **Overrides.load(settings).environment(),
+    }
     return subprocess.run(command, cwd=PROJECT_ROOT, env=environment, capture_output=True, text=True, check=False)

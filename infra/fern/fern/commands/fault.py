@@ -10,13 +10,13 @@ import click
 
 from fern.client import FAULT_TARGETS, RequestRefused, call
 from fern.errors import FernError
-from fern.output import json_option, print_json, print_table
+from fern.output import Group, json_option, print_json, print_table
 
 target_argument = click.argument("target", type=click.Choice(FAULT_TARGETS))
 optional_target = click.argument("target", type=click.Choice(FAULT_TARGETS), required=False)
 
 
-@click.group()
+@click.group(cls=Group)
 def fault() -> None:
     """Inject faults into the bus or the SMS sandbox, and clear them."""
 
@@ -80,7 +80,9 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _settings(item: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in item.items() if key not in ("target", "name", "description", "active")}
+    """What is set: a fault without `times` has no limit, and says nothing about it."""
+    hidden = ("target", "name", "description", "active")
+    return {key: value for key, value in item.items() if key not in hidden and value is not None}
 
 
 def _call(method: str, target: str, name: str | None = None, **body: Any) -> dict[str, Any]:

@@ -7,11 +7,11 @@ import click
 
 from fern.client import RequestRefused, call, in_batches, items
 from fern.errors import FernError
-from fern.output import counting, json_option, limit_option, options, print_json, print_table, yes_option
+from fern.output import Group, counting, json_option, limit_option, options, print_json, print_table, yes_option
 from fern.settings import SERVICES
 
 
-@click.group()
+@click.group(cls=Group)
 def outbox() -> None:
     """Outbox rows: list, retry, discard. A parked row holds up its own labour until it is retried or discarded."""
 
@@ -86,7 +86,10 @@ def retry(event_id: UUID | None, **group: Any) -> None:
 @_selection
 @yes_option
 def discard(event_id: UUID | None, yes: bool, **group: Any) -> None:
-    """Give up a row, or a group of parked rows. They stay in the table, are never published, and free their labours."""
+    """Give up a row, or a group of parked rows. They stay in the table and are never published.
+
+    Their labours are no longer held up.
+    """
     if event_id:
         click.echo(f"{_change(event_id, 'discard')}: {event_id} is discarded")
     else:

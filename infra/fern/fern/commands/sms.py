@@ -1,28 +1,57 @@
-"""`fern sms`: the SMS sandbox's own `serve`; and the messages of the ledger, with a person's decision on those in doubt."""
+"""`fern sms`: the SMS sandbox's own `serve`, and a reply of a phone; messages of the ledger, and a decision on those in doubt."""
 
 from uuid import UUID
 
 import click
 
 from fern.client import RequestRefused, call, items
+from fern.contexts import require_local
 from fern.errors import FernError
-from fern.output import json_option, limit_option, print_json, print_table
+from fern.output import Group, json_option, limit_option, print_json, print_table
 from sms_sandbox.command import main as sandbox
 
-STATES = ("PENDING", "SENDING", "IN_DOUBT", "SENT", "DELIVERED", "UNDELIVERED", "FAILED", "SUPERSEDED")
+STATES = (
+    "AWAITING_CONSENT",
+    "PENDING",
+    "SENDING",
+    "IN_DOUBT",
+    "SENT",
+    "DELIVERED",
+    "UNDELIVERED",
+    "FAILED",
+    "SUPERSEDED",
+)
 DECISIONS = {"sent": "counts as sent", "send-again": "is sent again", "give-up": "is given up"}
 
 
-@click.group()
-def sms() -> None:
-    """The SMS sandbox, a stand-in for Twilio that shows the phones; and messages in doubt: list, resolve."""
+@click.group(cls=Group)
+@click.pass_context
+def sms(ctx: click.Context) -> None:
+    """The SMS sandbox, a stand-in for Twilio that shows the phones: serve, reply; and messages in doubt: list, resolve."""
+    if ctx.invoked_subcommand in ("serve", "reply"):
+        require_local(f"sms {ctx.invoked_subcommand}")
 
 
 sms.add_command(sandbox.commands["serve"])
 
 
+@sms.command("reply")
+@click.argument("phone")
+@click.argument("text")
+def reply(phone: str, text: str) -> None:
+    """Send TEXT from PHONE, one of the sandbox, as its owner would: YES agrees to messages, STOP refuses them."""
+    call("sms", "POST", "/sandbox/inbound", json={"from": phone, "body": text})
+    click.echo(f"{phone} says {text}")
+
+
 @sms.command("ls")
-@click.option("--state", type=click.Choice(STATES, case_sensitive=False), default="IN_DOUBT", show_default=True)
+@click.option(
+    "--state",
+    type=click.Choice(STATES, case_sensitive=False),
+    default="IN_DOUBT",
+    show_default=True,
+    help="Only messages in this state.",
+)
 @limit_option(100, "Number of messages.")
 @json_option
 def list_messages(state: str, limit: int, as_json: bool) -> None:

@@ -8,12 +8,12 @@ import click
 
 from fern.client import call
 from fern.errors import BalanceWrong
-from fern.output import counting, json_option, print_json, print_table
+from fern.output import Group, counting, json_option, print_json, print_table
 
 SHOWN = 20  # differences that are printed; JSON has all
 
 
-@click.group()
+@click.group(cls=Group)
 def statistics() -> None:
     """The statistics of labours: verify, rebuild. A balance is the sum of the postings of events, and can be computed again."""
 

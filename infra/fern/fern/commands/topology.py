@@ -5,8 +5,9 @@ from dataclasses import asdict, replace
 
 import click
 
+from fern.contexts import require_local
 from fern.delivery import Delivery
-from fern.output import json_option
+from fern.output import Group, json_option
 from fern.overrides import Overrides
 from fern.settings import PROJECT_ID, Settings
 from fern.topology import Declared, apply
@@ -14,22 +15,31 @@ from fern.topology import Declared, apply
 AS_DECLARED = "declared"
 
 
-@click.group()
+@click.group(cls=Group)
 def topology() -> None:
     """Topics and subscriptions, as declared in infra/topology.toml."""
 
 
 @topology.command("apply")
-@click.option("--project", envvar="PUBSUB_PROJECT_ID", default=PROJECT_ID, show_default=True)
+@click.option(
+    "--project",
+    envvar="PUBSUB_PROJECT_ID",
+    help=f"Default: the context's project; locally {PROJECT_ID}.",
+)
 @json_option
-def apply_command(project: str, as_json: bool) -> None:
+def apply_command(project: str | None, as_json: bool) -> None:
     """Create what is missing and update what differs. Nothing is deleted.
 
     What `fern topology set` changed counts for the local project only.
     """
     settings = Settings.load()
-    settings.use_local_bus(project)
-    applied = apply(Declared.load(Overrides.load(settings).delivery if project == PROJECT_ID else {}), project)
+    if settings.context:
+        project, overrides = settings.use_bus(), {}
+    else:
+        project = project or PROJECT_ID
+        settings.use_local_bus(project)
+        overrides = Overrides.load(settings).delivery if project == PROJECT_ID else {}
+    applied = apply(Declared.load(overrides), project)
     text = f"{applied.created} created, {applied.updated} updated, {applied.unchanged} as declared"
     click.echo(json.dumps(asdict(applied)) if as_json else text)
 
@@ -38,7 +48,8 @@ def apply_command(project: str, as_json: bool) -> None:
 @json_option
 def show_command(as_json: bool) -> None:
     """Show what is declared, and how each subscription is delivered."""
-    overrides = Overrides.load(Settings.load()).delivery
+    settings = Settings.load()
+    overrides = {} if settings.context else Overrides.load(settings).delivery
     declared = Declared.load(overrides)
     if as_json:
         click.echo(json.dumps(asdict(declared) | {"overrides": overrides}))
@@ -61,6 +72,7 @@ def set_command(consumer: str, delivery: str) -> None:
 
     A running system follows at once, and no message is lost. The declaration does not change; `fern reset` forgets the switch.
     """
+    require_local("topology set")
     from fern.runtime.system import change  # needs more than the container has that applies the topology
 
     settings = Settings.load()

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +12,8 @@ import msgspec
 
 from fern.client import APIS, FAULT_TARGETS, AsyncClient, RequestRefused
 from fern.errors import FernError, NotRunning
-from fern.runtime.system import kill_process
+from fern.overrides import Overrides
+from fern.runtime.system import change, disarm_crashes, processes_now, release_process
 from fern.settings import MOTHER, SERVICES, Settings
 from servicekit.problems import Problem
 
@@ -21,10 +23,11 @@ LABOURS = "/api/v1/labours"
 
 
 class ActionResult(msgspec.Struct, frozen=True):
-    """`ok` is False if the action was refused."""
+    """`ok` is False if the action was refused; `field` is then the field that was wrong, if it was one."""
 
     ok: bool
     words: str
+    field: str | None = None
 
 
 class Actions:
@@ -35,9 +38,11 @@ class Actions:
         """A tap by the mother. It has an idempotency key, so it is repeated until the API answers."""
         key = str(uuid4())
         if verb == "plan":
-            plan = {"mother_name": given.get("name", "")}
+            plan = {"mother_name": given.get("mother_name", "")}
             return [await self._tap("POST", LABOURS, plan, key, lambda one: f"{one['mother_name']} plans her labour.")]
-        labour = await self._newest_labour()
+        labour = await self.newest_labour()
+        if labour is None:
+            raise Problem(409, "no-labour", "There is no labour yet; plan one first.")
         here = f"{LABOURS}/{labour['id']}"
         people = len([person for person in labour["subscribers"] if person["state"] == "approved"])
         told = f"{people} on the list, each to be told once." if people else "The list is still empty."
@@ -81,11 +86,9 @@ class Actions:
         words = f"Second tap, same key: a new answer ({answer.status_code}), which must not be."
         return [first, ActionResult(False, words)]
 
-    async def _newest_labour(self) -> dict[str, Any]:
+    async def newest_labour(self) -> dict[str, Any] | None:
         labours: list[dict[str, Any]] = (await self._send("GET", LABOURS, params={"limit": 1})).json()["items"]
-        if not labours:
-            raise Problem(409, "no-labour", "There is no labour yet; plan one first.")
-        return labours[0]
+        return labours[0] if labours else None
 
     async def _tap(
         self, method: str, path: str, body: Any, key: str, words: Callable[[dict[str, Any]], str]
@@ -94,7 +97,7 @@ class Actions:
         try:
             answer = await self._send(method, path, key=key, json=body)
         except RequestRefused as refused:
-            return ActionResult(False, f"Refused: {refused.message}")
+            return _refusal(refused)
         again = " The same answer as before, replayed." if answer.headers.get("idempotency-replayed") else ""
         waited = time.monotonic() - began
         late = f" (It took {waited:.0f} s of trying with the same key.)" if waited > 1 else ""
@@ -107,26 +110,52 @@ class Actions:
             tried = f"Tried for {PATIENCE:.0f} s, and it is safe to try again."
             raise Problem(503, "no-answer", f"{error.message} {tried}") from None
 
-    async def kill(self, process: str) -> ActionResult:
+    async def change_process(self, how: Callable[[Settings, str], str], process: str) -> ActionResult:
+        """`how` is `kill_process`, `hold_process`, `release_process` or the like: it returns what it did, or raises."""
         try:
-            words = await asyncio.to_thread(kill_process, self._settings, process)
+            words = await asyncio.to_thread(how, self._settings, process)
         except FernError as error:
             return ActionResult(False, error.message)
-        return ActionResult(True, words[0].upper() + words[1:] + ".")
+        sentence = words if words.startswith(process) else words[0].upper() + words[1:]
+        return ActionResult(True, f"{sentence}.")
 
-    async def set_fault(self, target: str, name: str, rate: float) -> ActionResult:
-        """A rate of 0 switches it off."""
+    async def set_fault(self, target: str, name: str, wanted: dict[str, Any]) -> ActionResult:
+        """`wanted` has the rate and the fault's own settings. A rate of 0 switches it off."""
         if target not in FAULT_TARGETS:
             raise Problem(404, "no-such-target", f"There is no {target}; there are {', '.join(FAULT_TARGETS)}.")
-        body = {"json": {"rate": rate}} if rate else {}
-        words = f"{name} is on, {rate:.0%} of the time." if rate else f"{name} is off."
-        return await self._try(words, target, "PUT" if rate else "DELETE", f"/faults/{name}", **body)
+        if not wanted.get("rate"):
+            return await self._try(f"{name} is off.", target, "DELETE", f"/faults/{name}")
+        settings = "".join(f", {key} {value}" for key, value in wanted.items() if key != "rate")
+        words = f"{name} is on, {wanted['rate']:.0%} of the time{settings}."
+        return await self._try(words, target, "PUT", f"/faults/{name}", json=wanted)
+
+    async def set_consent(self, mode: str) -> ActionResult:
+        """As `fern consent` does: the processes that need to know are started again."""
+        words = {
+            "required": "Consent is required: a person is asked first, and gets nothing else until they answer YES.",
+            "assumed": "Consent is assumed: every person counts as having agreed.",
+        }
+
+        def keep(settings: Settings, wanted: str) -> str:
+            change(settings, replace(Overrides.load(settings), consent=wanted))
+            return words[wanted].removesuffix(".")
+
+        return await self.change_process(keep, mode)
+
+    async def reply(self, phone: str, body: str) -> ActionResult:
+        """A person answers from her phone."""
+        reply = {"from": phone, "body": body}
+        return await self._try(f"{phone} answers {body}.", "sms", "POST", "/sandbox/inbound", json=reply)
 
     async def clear_faults(self) -> list[ActionResult]:
-        """Switch every fault off and retry every parked row. What was killed is restarted by its supervisor."""
+        """Switch every fault off, release every process that is held down, and retry every parked row."""
         results = []
-        for target, name in zip(FAULT_TARGETS, ("the bus", "the phones"), strict=True):
+        for target, name in zip(FAULT_TARGETS, ("the bus", "the provider"), strict=True):
             results.append(await self._try(f"Every fault of {name} is off.", target, "DELETE", "/faults"))
+        await asyncio.to_thread(disarm_crashes, self._settings)
+        for row in await asyncio.to_thread(processes_now, self._settings):
+            if row.is_held:
+                results.append(await self.change_process(release_process, row.process))
         for service in SERVICES:
             results += await self._retry_parked(service)
         return results
@@ -145,5 +174,12 @@ class Actions:
         try:
             await self._client.send(*request, **options)
         except FernError as error:
-            return ActionResult(False, error.message if isinstance(error, NotRunning) else f"Refused: {error.message}")
+            return _refusal(error)
         return ActionResult(True, words)
+
+
+def _refusal(error: FernError) -> ActionResult:
+    if not isinstance(error, RequestRefused):
+        return ActionResult(False, error.message)
+    fields = error.problem.get("fields") or [{"field": None}]
+    return ActionResult(False, f"Refused: {error.message}", fields[0]["field"])

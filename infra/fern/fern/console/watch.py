@@ -1,77 +1,39 @@
 """Polls the whole system, once for all browsers, and only while one is connected.
 
-The board has the latest result of each query by name: `{"ok": true, "data": …}`, or, after a failure,
-`{"ok": false, "why": …, "since": …, "data": the last good result}`, which the page shows as stale.
+The board has three parts. `flow` is one snapshot of everything that follows from an event: the labour, the tokens on the stage,
+the texts and the account. It is put together from one round of queries, so that no effect is shown without its cause. `processes`
+and `faults` are the present state of what can be broken. A part is `{"ok": true, "data": …}`, or, after a failure,
+`{"ok": false, "why": …, "data": the last good result}`, which the page shows as stale.
 """
 
 import asyncio
 import time
-import tomllib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import msgspec
 from structlog import get_logger
 
-from fern.client import APIS, AsyncClient
+from fern.client import AsyncClient
+from fern.console.account import draw_up
+from fern.console.actions import LABOURS
+from fern.console.board import Board
+from fern.console.tokens import Records, tokens
 from fern.errors import FernError
+from fern.overrides import Overrides
 from fern.runtime.system import processes_now
-from fern.settings import CONSUMERS, MOTHER, PROJECT_ROOT, Settings
+from fern.settings import MOTHER, Settings
 from messaging.backoff import wait, wait_for_any
 
 log = get_logger()
 
-EVENTS, TEXTS = 12, 60  # how many of the newest are shown
+EVENTS, STATUSES, TEXTS = 12, 90, 100  # how many of the newest are followed
 EAGER_SECONDS, CALM_SECONDS = 0.2, 1.0  # between two polls: while something happens, and otherwise
 EAGER_FOR = 3.0  # seconds
-PING_SECONDS = 2.0
 TIMEOUT = 2.0
 
-GOOGLE = "In Docker the bus is Google's emulator, which has no faults. Ours has: make up ARGS=--embedded"
-
-
-class Board:
-    """The latest results. A listener gets what changed since its last event, so a slow one skips states instead of lagging."""
-
-    def __init__(self) -> None:
-        self.seq = 0
-        self.listeners = 0
-        self.is_watched = asyncio.Event()
-        self._parts: dict[str, tuple[int, Any]] = {}
-        self._changed = asyncio.Event()
-
-    def __getitem__(self, name: str) -> Any:
-        return self._parts[name][1] if name in self._parts else None
-
-    def put(self, name: str, part: Any) -> None:
-        if name not in self._parts or self._parts[name][1] != part:
-            self.seq += 1
-            self._parts[name] = (self.seq, part)
-            self._changed.set()
-            self._changed = asyncio.Event()
-
-    async def listen(self, stopping: asyncio.Event) -> AsyncIterator[bytes]:
-        """Server-sent events: first everything, then each change, and a ping every 2 s without one."""
-        self.listeners += 1
-        self.is_watched.set()
-        seen = 0
-        try:
-            while not stopping.is_set():
-                changed = self._changed
-                fresh = {name: part for name, (seq, part) in self._parts.items() if seq > seen}
-                if fresh:
-                    seen = self.seq
-                    yield b"event: change\ndata: " + msgspec.json.encode({"seq": seen, "parts": fresh}) + b"\n\n"
-                    continue
-                await wait_for_any(changed, stopping, seconds=PING_SECONDS)
-                if not changed.is_set():
-                    yield b"event: ping\ndata: \n\n"
-        finally:
-            self.listeners -= 1
-            if not self.listeners:
-                self.is_watched.clear()
+GOOGLE = 'The bus is Google\'s emulator, which has no faults. Ours has: make up ARGS="--bus ours"'
 
 
 class Watch:
@@ -81,7 +43,9 @@ class Watch:
         self._client = AsyncClient(settings, TIMEOUT)
         self._nudged = asyncio.Event()
         self._eager_until = 0.0
-        self._seen: dict[str, tuple[datetime, Any]] = {}
+        self._sources: dict[str, dict[str, Any]] = {}  # of the flow: the last result of each query
+        self._repeats: dict[tuple[str, str], list[float]] = {}
+        self._killed: dict[str, int | None] = {}  # the pid that a process had when it was killed
 
     def nudge(self) -> None:
         """Poll at once, and more often for a while: something happens."""
@@ -89,10 +53,17 @@ class Watch:
         self._nudged.set()
         self._nudged = asyncio.Event()
 
+    def show_killed(self, name: str) -> None:
+        """Show it at once, without waiting for the next query, and until there is another process in its place."""
+        part = self._board["processes"]
+        if part and (row := next((row for row in part["data"] or () if row["process"] == name), None)) and row["pid"]:
+            self._killed[name] = row["pid"]
+            self._board.put("processes", {**part, "data": [self.seen(one) for one in part["data"]]})
+
     async def run(self, stop: asyncio.Event) -> None:
         async with self._client, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._repeat(self._counts, stop))
-            for name, query in (("processes", self._processes), ("bus", self._bus), ("story", self._story)):
+            tasks.create_task(self._repeat(self._flow, stop))
+            for name, query in (("processes", self._processes), ("faults", self._faults)):
                 tasks.create_task(self._repeat(partial(self._see, name, query), stop))
             following = tasks.create_task(self._follow_the_phones(stop))
             await stop.wait()
@@ -109,63 +80,139 @@ class Watch:
 
     async def _processes(self) -> Any:
         rows = await asyncio.to_thread(processes_now, self._settings)
-        return [{name: getattr(row, name) for name in ("process", "state", "health", "restarts")} for row in rows]
+        names = ("process", "state", "health", "restarts", "pid", "is_held", "uptime_seconds")
+        return [self.seen({name: getattr(row, name) for name in names}) for row in rows]
 
-    async def _counts(self) -> None:
-        """Query from the phones back to the labour, so that the cause of everything seen is seen too."""
-        before = self._board["labour"]
-        await self._see("sms", self._sms)
-        await self._see("notification", partial(self._service, "notification"))
-        await self._see("labour", partial(self._service, "labour"))
-        await self._see("account", partial(self._account, before))
-        account = self._board["account"]
-        if account["ok"] and account["data"]["on_the_way"]:
+    def seen(self, row: dict[str, Any]) -> dict[str, Any]:
+        pid = self._killed.get(row["process"])
+        if pid and row["pid"] in (pid, None) and not row["is_held"]:
+            return {**row, "state": "killed", "health": "killed"}
+        self._killed.pop(row["process"], None)
+        return row
+
+    async def _faults(self) -> Any:
+        """Of both targets, with the error of one that does not answer; and whether consent is required."""
+        found: dict[str, Any] = {"bus": {"why": GOOGLE, "items": []}, "backlog": [], "dead": 0}
+        found["consent"] = Overrides.load(self._settings).consent
+        if self._settings.bus == "ours":
+            found["bus"] = await self._faults_of("bus")
+            if found["bus"]["why"] is None:
+                backlog = (await self._client.get("bus", "/backlog"))["items"]
+                dead = [item for item in backlog if item["subscription"].endswith(".dlq")]
+                found["backlog"] = [item for item in backlog if item not in dead and item["unacked"]]
+                found["dead"] = sum(item["unacked"] for item in dead)
+        return {**found, "sms": await self._faults_of("sms")}
+
+    async def _faults_of(self, target: str) -> dict[str, Any]:
+        try:
+            return {"why": None, "items": (await self._client.get(target, "/faults"))["items"]}
+        except FernError as error:
+            return {"why": error.message, "items": []}
+
+    async def _flow(self) -> None:
+        """Query from the effects back to their causes, so that the cause of everything seen is seen too."""
+        before = self._sources.get("labour", {}).get("data")
+        await self._ask("told", self._told)
+        await self._ask("sms", self._sms)
+        await self._ask("notification", partial(self._service, "notification"))
+        await self._ask("labour", partial(self._service, "labour"))
+        await self._ask("story", self._story)
+        await self._ask("details", self._details)
+        await self._see("flow", partial(self._snapshot, before))
+        flow = self._board["flow"]
+        if flow["ok"] and (flow["data"]["account"] or {}).get("on_the_way"):
             self._eager_until = max(self._eager_until, time.monotonic() + CALM_SECONDS)
 
-    async def _account(self, labour_before: Any) -> Any:
-        parts = {name: self._board[name] for name in ("sms", "notification", "labour")}
-        if silent := [APIS[name] for name, part in parts.items() if not part["ok"]]:
-            raise FernError(f"{' and '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer")
-        sms, notification, labour = (part["data"] for part in parts.values())
-        earlier = labour_before["data"] if labour_before and labour_before["ok"] else labour
-        bus = self._board["bus"]
-        dead = bus["data"]["dead"] if bus and bus["ok"] else 0
-        return draw_up(labour, notification, sms["total"], earlier["claims"], dead)
+    async def _ask(self, name: str, query: Callable[[], Awaitable[Any]]) -> None:
+        last = self._sources.get(name, {"data": None, "since": None})
+        try:
+            self._sources[name] = {"why": None, "since": datetime.now(UTC), "data": await query()}
+        except FernError as error:
+            self._sources[name] = {**last, "why": str(error).removesuffix(".")}
 
-    async def _bus(self) -> Any:
-        if self._settings.mode == "docker":
-            raise FernError(GOOGLE)
-        faults, backlog = await self._client.get("bus", "/faults"), await self._client.get("bus", "/backlog")
-        dead = [item for item in backlog["items"] if item["subscription"].endswith(".dlq")]
+    async def _snapshot(self, labour_before: Any) -> Any:
+        known = {name: source["data"] for name, source in self._sources.items()}
+        labour, notification, sms, details = (known[name] for name in ("labour", "notification", "sms", "details"))
+        story, told = known["story"], known["told"]
+        people = (story or {}).get("subscribers", [])
+        records = Records(
+            (labour or {}).get("events", []),
+            (notification or {}).get("events", []),
+            (details or {}).get("claims", []),
+            (details or {}).get("messages", []),
+            (sms or {}).get("texts", []),
+            {person["id"]: person["phone"] for person in people},
+            self._repeats,
+        )
+        silent = {name: self._sources[name] for name in ("labour", "notification", "sms") if self._sources[name]["why"]}
+        account = None
+        if labour and notification and sms and not silent:
+            claims_before = (labour_before or labour)["claims"]
+            faults = (self._board["faults"] or {}).get("data") or {"dead": 0}
+            account = draw_up(labour, notification, sms["total"], claims_before, faults["dead"])
         return {
-            "faults": faults["items"],
-            "backlog": [item for item in backlog["items"] if item not in dead and item["unacked"]],
-            "dead": sum(item["unacked"] for item in dead),
+            "story": story and {**story, "told": told["items"] if told and told["labour"] == story["id"] else []},
+            "tokens": tokens(records),
+            "texts": (sms or {}).get("texts", []),
+            "more_texts": _more_texts(sms) if sms else 0,
+            "phones": self._settings.url("sms-sandbox"),
+            "account": account,
+            "silent": {name: {"why": one["why"], "since": one["since"]} for name, one in silent.items()},
+            "waiting": _waiting(labour, notification),
         }
 
     async def _sms(self) -> Any:
-        faults = await self._client.get("sms", "/faults")
         texts = await self._client.get("sms", "/sandbox/messages", limit=TEXTS)
-        url = self._settings.url("sms-sandbox")
-        return {"faults": faults["items"], "texts": texts["items"], "total": texts["total"], "url": url}
+        return {"texts": texts["items"], "total": texts["total"]}
 
     async def _service(self, service: str) -> Any:
         ledger = {}
         if service == "notification":
             ledger = {"ledger": await self._client.get(service, "/operations/notifications/counts")}
         pipeline = await self._client.get(service, "/operations/pipeline")
-        newest = await self._client.get(service, "/operations/outbox", newest="true", limit=EVENTS)
+        limit = EVENTS if service == "labour" else STATUSES
+        newest = await self._client.get(service, "/operations/outbox", newest="true", limit=limit)
         return {**pipeline, "events": newest["items"], **ledger}
 
-    async def _story(self) -> Any:
-        """The mother's newest labour, as she sees it."""
-        path = "/api/v1/labours"
-        if not (labours := (await self._client.get("labour", path, MOTHER, limit=1))["items"]):
+    async def _details(self) -> Any:
+        """The claims and the messages of the events that are followed."""
+        labour, notification = (self._sources[name]["data"] or {"events": []} for name in ("labour", "notification"))
+        events = [row["event_id"] for row in labour["events"]]
+        statuses = [row["event_id"] for row in notification["events"] if row["cause_id"] in set(events)]
+        claims, messages = list[Any](), list[Any]()
+        if events:
+            found = await self._client.get("notification", "/operations/notifications", event_id=events)
+            messages = found["items"]
+            claims += (await self._client.get("notification", "/operations/claims", event_id=events))["items"]
+            claims += (await self._client.get("labour", "/operations/claims", event_id=events + statuses))["items"]
+        before, now = self._repeats, time.time() * 1000  # the claims count the repeats and keep no time of them
+        self._repeats = {}
+        for claim in claims:
+            key = claim["consumer"], claim["event_id"]
+            seen = before.get(key, [])
+            self._repeats[key] = seen + [now] * (claim["deliveries"] - 1 - len(seen))
+        return {"claims": claims, "messages": messages}
+
+    async def _told(self) -> Any:
+        """What is known about each person's messages, the last effect of all."""
+        if (labour := await self._newest_labour()) is None:
             return None
-        path = f"{path}/{labours[0]['id']}"
+        told = await self._client.get("labour", f"{LABOURS}/{labour['id']}/told", MOTHER)
+        return {"labour": labour["id"], "items": told["items"]}
+
+    async def _story(self) -> Any:
+        """The mother's newest labour, as she sees it: the cause of its events, so it is read after them."""
+        if (labour := await self._newest_labour()) is None:
+            return None
+        path = f"{LABOURS}/{labour['id']}"
         contractions = await self._client.get("labour", f"{path}/contractions", MOTHER)
-        told = await self._client.get("labour", f"{path}/told", MOTHER)
-        return {**labours[0], "contractions": contractions["items"], "told": told["items"]}
+        updates = await self._client.get("labour", f"{path}/updates", MOTHER)
+        is_announced = any(update["kind"] == "announcement" for update in updates["items"])
+        return {**labour, "contractions": contractions["items"], "is_announced": is_announced}
+
+    async def _newest_labour(self) -> dict[str, Any] | None:
+        labours: list[dict[str, Any]] = (await self._client.get("labour", LABOURS, MOTHER, limit=1))["items"]
+        return labours[0] if labours else None
 
     async def _follow_the_phones(self, stop: asyncio.Event) -> None:
         """The sandbox sends an event when a text arrives."""
@@ -182,52 +229,26 @@ class Watch:
         except Exception as error:  # of any kind: the console stays up and shows it
             if not isinstance(error, FernError):
                 log.warning("a query of the console failed", part=name, exc_info=error)
-            since, last = self._seen.get(name, (None, None))
-            self._board.put(name, {"ok": False, "why": str(error).removesuffix("."), "since": since, "data": last})
+            last = (self._board[name] or {}).get("data")
+            self._board.put(name, {"ok": False, "why": str(error).removesuffix("."), "data": last})
         else:
-            self._seen[name] = (datetime.now(UTC), data)
             self._board.put(name, {"ok": True, "data": data})
 
 
-TOPICS: dict[str, list[str]] = tomllib.loads((PROJECT_ROOT / "infra/topology.toml").read_text())["topics"]
+def _more_texts(sms: Any) -> int:
+    """How many texts to phones are older than those that are shown. Replies are not counted."""
+    shown = sum(text["direction"] != "inbound" for text in sms["texts"])
+    more: int = max(0, sms["total"] - shown)
+    return more
 
 
-def draw_up(labour: Any, notification: Any, texts: int, labour_claims: Any, dead: int) -> dict[str, int]:
-    """Three equations: committed = published, wanted = claimed, owed = sent = texts. The difference is on the way, refused, or
-    waits for a person's decision; a stage that has more than the stage before is unexplained. A superseded text is not owed. An
-    event that two consumers take is wanted and claimed twice.
-
-    `labour_claims` and `texts` were read before the others, so that nothing in motion seems to have no cause.
-    """
-    outboxes, states = (labour["outbox"], notification["outbox"]), notification["ledger"]["states"]
-    wanted_there = _wanted_by("notification", labour["topics"])
-    wanted_back = _wanted_by("labour", notification["topics"]) + _wanted_by("statistics", labour["topics"])
-    held = sum(_wanted_by(consumer, service["held"]) for consumer in CONSUMERS for service in (labour, notification))
-    claimed_there, claimed_back = notification["claims"]["completed"], labour_claims["completed"]
-    sent = sum(states[state] for state in ("SENT", "DELIVERED", "UNDELIVERED"))
-    unsettled = sum(states[state] for state in ("PENDING", "SENDING", "IN_DOUBT"))
-    given_up = notification["claims"]["discarded"] + labour_claims["discarded"]
-    account = {
-        **{name: sum(outbox[name] for outbox in outboxes) for name in ("recorded", "published", "waiting", "parked")},
-        "discarded": sum(outbox["discarded"] for outbox in outboxes) + given_up,
-        "wanted": wanted_there + wanted_back,
-        "claimed": claimed_there + claimed_back,
-        "repeats": notification["claims"]["repeats"] + labour["claims"]["repeats"],
-        "dead": dead,
-        "owed": sum(states.values()) - states["SUPERSEDED"],
-        "sent": sent,
-        "texts": texts,
-        "refused": states["FAILED"],
-        "superseded": states["SUPERSEDED"],
-        "in_doubt": states["IN_DOUBT"],
-        "unsettled": unsettled,
-    }
-    unclaimed = account["wanted"] - account["claimed"] - held - given_up - dead
-    account["on_the_way"] = max(account["waiting"], unclaimed) + unsettled  # what waits in an outbox has no claim yet
-    surpluses = (claimed_there - wanted_there, claimed_back - wanted_back, texts - sent - unsettled)
-    account["unexplained"] = sum(max(0, surplus) for surplus in surpluses)
-    return account
-
-
-def _wanted_by(consumer: str, topics: dict[str, int]) -> int:
-    return sum(count for topic, count in topics.items() if consumer in TOPICS.get(topic, ()))
+def _waiting(labour: Any, notification: Any) -> dict[str, int]:
+    """How many wait at each station, whether or not they are among the newest, which are followed."""
+    found = {}
+    if labour:
+        found["outbox"] = labour["outbox"]["waiting"] + labour["outbox"]["parked"]
+    if notification:
+        states = notification["ledger"]["states"]
+        found["back-outbox"] = notification["outbox"]["waiting"] + notification["outbox"]["parked"]
+        found["ledger"] = states["PENDING"]
+    return found

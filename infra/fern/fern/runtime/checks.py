@@ -1,14 +1,17 @@
 """What must be true of this machine before anything starts. `fern doctor` shows every check; `fern up` fails with the first."""
 
+import errno
+import os
 import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
-from fern.errors import DiskFull, PortTaken, PythonUnsupported, StaleProcess
+from fern.errors import DiskFull, HomeUnusable, PortTaken, PythonUnsupported, StaleProcess
 from fern.runtime import postgres
 from fern.runtime.supervisor import Supervisor
 from fern.settings import PORTS, Settings
@@ -22,6 +25,19 @@ def check_python() -> str:
         what = f"{sys.executable} is Python {version}. Python 3.11 to 3.14 are supported."
         raise PythonUnsupported(what, command="rm -rf .venv && make up PYTHON=/path/to/python3.14")
     return f"{version} ({sys.executable})"
+
+
+def check_home(settings: Settings) -> str:
+    """Writes a file and deletes it, without creating the folder: `doctor` changes nothing."""
+    folder = _existing(settings.home)
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return f"{settings.home} can be written to"
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise DiskFull(settings.home, free_bytes(settings.home)) from None
+        what = f"FERN_HOME is {settings.home}, and nothing can be written to {folder}: {os.strerror(error.errno or 0)}."
+        raise HomeUnusable(what, command='FERN_HOME="$HOME/.fern" make up') from None
 
 
 def check_disk(settings: Settings) -> str:
@@ -57,9 +73,12 @@ def check_ports(settings: Settings, supervisor: Supervisor) -> str:
 
 
 def free_bytes(path: Path) -> int:
-    while not path.exists():
-        path = path.parent
-    return shutil.disk_usage(path).free
+    return shutil.disk_usage(_existing(path)).free
+
+
+def _existing(path: Path) -> Path:
+    """The folder itself, or the closest one above it that exists."""
+    return next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
 
 
 def holder_of(port: int) -> str:

@@ -10,7 +10,7 @@ import psutil
 
 from fern.output import Progress, make_console
 from fern.runtime import postgres
-from fern.runtime.checks import check_disk, check_ports, check_stale_processes, orphaned_processes
+from fern.runtime.checks import check_disk, check_home, check_ports, check_stale_processes, orphaned_processes
 from fern.runtime.health import wait_until_healthy
 from fern.runtime.jobs import jobs, run_job
 from fern.runtime.processes import STAGES, Process, Stage, console, processes
@@ -33,6 +33,7 @@ class EmbeddedRuntime:
         """Start what is not running. A system that runs with other settings is stopped first."""
         if self.supervisor.is_running() and not self.supervisor.is_current():
             self.down()
+        check_home(self._settings)
         check_disk(self._settings)
         check_stale_processes(self._settings, self.supervisor)
         check_ports(self._settings, self.supervisor)
@@ -99,7 +100,7 @@ class EmbeddedRuntime:
         started = time.monotonic()
 
         def run(title: str, command: list[str]) -> None:
-            run_job(title, command, self._settings.environment())
+            run_job(title, command, self._settings.environment(title.replace(" ", "-")))
             self._progress.done(title, started)
 
         work = jobs()

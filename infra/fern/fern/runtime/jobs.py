@@ -20,7 +20,7 @@ def jobs() -> dict[str, list[str]]:
 
 
 def migrate(service: str, url: str, revision: str = "head") -> None:
-    """Bring the service's database at this SQLAlchemy URL to a revision of its schema. Raises `JobFailed`."""
+    """Bring the service's database at this SQLAlchemy URL of its owner to a revision of its schema. Raises `JobFailed`."""
     environment = {"FERN_MODE": "local", f"{service.upper()}_DATABASE_URL": url}
     run_job(f"{service} migrations", _migration(service, revision), environment)
 

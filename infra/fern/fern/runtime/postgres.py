@@ -28,6 +28,14 @@ MAJOR = "18"
 SUPERUSER = "postgres"
 ROOM_NEEDED = 200 * 2**20
 START_TIMEOUT = 60.0
+# One transaction, so that the processes always have the right to read and write. Later rights: servicekit.migrations.
+# The owner of a copy of the database, in tests and benchmarks, is another one.
+HAND_OVER = """
+    REASSIGN OWNED BY {0} TO {0}_owner;
+    GRANT CONNECT ON DATABASE {1} TO {0};
+    GRANT CREATE ON SCHEMA public TO {0}_owner;
+    GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {0};
+"""
 
 
 def binary(name: str) -> Path:
@@ -66,7 +74,7 @@ def initialise(data_dir: Path, *, sync: bool = True) -> None:
         # A locale that every machine has: text is sorted by code point.
         command += ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         command += ["--auth=scram-sha-256", f"--pwfile={password_file.name}", *([] if sync else ["--no-sync"])]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **_as(account))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **run_as(account))
     if done.returncode != 0:
         if "No space left on device" in done.stderr:
             raise DiskFull(data_dir, shutil.disk_usage(data_dir).free)
@@ -91,7 +99,9 @@ def server_command(data_dir: Path, port: int, *, fsync: bool = True) -> list[str
 
 
 async def ensure_service_databases(admin_dsn: str) -> None:
-    """Create a login role and a database for each service, which only that role may open. Safe to repeat, also concurrently."""
+    """Create a database for each service, and two login roles: its owner, for the migrations, and a role for its processes. Only
+    these two may open it. Safe to repeat, also concurrently.
+    """
     try:
         connection = await asyncpg.connect(admin_dsn, timeout=10)
     except (OSError, TimeoutError, asyncpg.PostgresError) as error:
@@ -99,11 +109,23 @@ async def ensure_service_databases(admin_dsn: str) -> None:
     try:
         await connection.execute("SELECT pg_advisory_lock(hashtext('fern.ensure_service_databases'))")
         for name in SERVICES:
-            if not await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", name):
-                await connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
+            for role in (name, f"{name}_owner"):
+                if not await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", role):
+                    await connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'")
             if not await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", name):
-                await connection.execute(f"CREATE DATABASE {name} OWNER {name}")
+                await connection.execute(f"CREATE DATABASE {name} OWNER {name}_owner")
             await connection.execute(f"REVOKE ALL ON DATABASE {name} FROM PUBLIC")
+            await hand_over(admin_dsn, name, name)
+        await connection.execute("REVOKE ALL ON DATABASE postgres, template1 FROM PUBLIC")
+    finally:
+        await connection.close()
+
+
+async def hand_over(admin_dsn: str, database: str, service: str) -> None:
+    """Give the owner what the processes' role owns in a database that was made before there was an owner."""
+    connection = await asyncpg.connect(admin_dsn, database=database, timeout=10)
+    try:
+        await connection.execute(HAND_OVER.format(service, database))
     finally:
         await connection.close()
 
@@ -139,7 +161,7 @@ class TemporaryServer(Address):
 
     def _spawn(self) -> None:
         with self._log.open("ab") as log:
-            options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **_as(server_account())}
+            options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, **run_as(server_account())}
             self._process = subprocess.Popen(self._command, start_new_session=True, **options)
 
     def log(self) -> str:
@@ -204,7 +226,7 @@ def _start_on_free_port(data_dir: Path, *, fsync: bool) -> TemporaryServer:
     raise PostgresUnusable("no free port was found for the test server.")
 
 
-def _as(account: str | None) -> dict[str, Any]:
+def run_as(account: str | None) -> dict[str, Any]:
     """Arguments of subprocess that run a program as `account`, in a directory that it may enter."""
     if account is None:
         return {}

@@ -1,14 +1,15 @@
 """The processes of the embedded runtime, and how to tell that each is healthy."""
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from fern.delivery import PUSH_ENDPOINTS, is_pushed_entirely
 from fern.overrides import Overrides
 from fern.runtime import postgres
-from fern.settings import Settings
+from fern.settings import SECRETS, Settings
 
 Stage = Literal["console", "database", "backing", "service"]
 STAGES: tuple[Stage, ...] = ("console", "database", "backing", "service")
@@ -24,6 +25,7 @@ class Process:
     stop_signal: str = "TERM"
     user: str | None = None
     idle: str | None = None  # why it is not started
+    environment: Mapping[str, str] = field(default_factory=dict)  # beside that of all processes; a change restarts it
 
 
 def processes(settings: Settings) -> list[Process]:
@@ -36,7 +38,13 @@ def processes(settings: Settings) -> list[Process]:
         console(settings),
         Process("postgres", "database", server, stop_signal="INT", user=postgres.server_account()),
         Process("pubsub", "backing", (*pubsub, "--data-dir", str(home / "pubsub")), url("pubsub-http") + "/"),
-        Process("sms-sandbox", "backing", sms, url("sms-sandbox") + "/health"),
+        Process(
+            "sms-sandbox",
+            "backing",
+            sms,
+            url("sms-sandbox") + "/health",
+            environment=_environment(settings, "sms-sandbox"),
+        ),
         _api(settings, "labour-api"),
         *_workers(settings, "labour-relay"),
         *_workers(settings, "labour-consumer"),
@@ -59,7 +67,8 @@ def _fern(*arguments: object) -> tuple[str, ...]:
 
 
 def _api(settings: Settings, name: str) -> Process:
-    return Process(name, "service", _service_command(name), settings.url(name) + "/health/ready")
+    health_url, environment = settings.url(name) + "/health/ready", _environment(settings, name)
+    return Process(name, "service", _service_command(name), health_url, environment=environment)
 
 
 def _workers(settings: Settings, name: str) -> list[Process]:
@@ -70,8 +79,18 @@ def _workers(settings: Settings, name: str) -> list[Process]:
     if consumer in PUSH_ENDPOINTS and is_pushed_entirely(consumer, overrides.delivery):
         idle = f"its subscriptions are pushed to {PUSH_ENDPOINTS[consumer]}"
     names = [name, *(f"{name}-{number}" for number in range(2, replicas + 1))]
-    command = _service_command(name)
-    return [Process(one, "service", command, heartbeat=settings.heartbeat(one), idle=idle) for one in names]
+    command, environment = _service_command(name), _environment(settings, name)
+    return [
+        Process(one, "service", command, heartbeat=settings.heartbeat(one), idle=idle, environment=environment)
+        for one in names
+    ]
+
+
+def _environment(settings: Settings, name: str) -> dict[str, str]:
+    """Its own secrets, which are not in the environment of all processes, and what commands have changed."""
+    secrets = {variable: value for variable, value in settings.environment(name).items() if variable in SECRETS}
+    changed = name in ("notification-api", "notification-consumer")
+    return secrets | (Overrides.load(settings).environment() if changed else {})
 
 
 def _service_command(name: str) -> tuple[str, ...]:

@@ -7,12 +7,14 @@ up` starts stage after stage. The pause before the restart of a process that kee
 import http.client
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
 import time
 import xmlrpc.client
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +63,7 @@ class Supervisor:
                 "pidfile": self._pid_file,
                 "directory": PROJECT_ROOT,
                 "childlogdir": s.logs,
-                "environment": _environment(s.environment()),
+                "environment": _environment(s.environment("supervisord")),
                 **({"user": "root"} if os.geteuid() == 0 else {}),  # without it, supervisord warns at every start
             },
             "rpcinterface:supervisor": {
@@ -75,9 +77,11 @@ class Supervisor:
         )
 
     def _program(self, process: Process) -> dict[str, object]:
-        environment = {"FERN_PROCESS": process.name}
-        if process.heartbeat:
-            environment["HEARTBEAT_FILE"] = str(process.heartbeat)
+        environment = {"FERN_PROCESS": process.name, **process.environment}
+        if process.stage == "service":
+            environment["FERN_CRASH_AT"] = f"@{self._settings.crash_file(process.name)}"
+            environment["HEARTBEAT_FILE"] = str(self._settings.heartbeat(process.name))
+            environment["MONITOR_PORT"] = "0"  # any: the heartbeat file has it
         return {
             "command": shlex.join(process.command),
             "environment": _environment(environment),
@@ -128,18 +132,27 @@ class Supervisor:
         raise NeverHealthy("the supervisor did not start.", details=done.stderr.strip() or tail(self._log))
 
     def reload(self) -> None:
-        """Make the processes of the running daemon ours: add what is new; stop what is gone, gracefully, and remove it."""
+        """Make the processes of the running daemon ours: add what is new; stop what is gone, gracefully, and remove it. What has
+        changed is stopped, to be started again.
+        """
         self._config.write_text(self.config())
         answer: Any = self._rpc.reloadConfig()
-        [(added, _, removed)] = answer
-        self.stop(removed)
-        for name in removed:
+        [(added, changed, removed)] = answer
+        self.stop([*removed, *changed])
+        for name in (*removed, *changed):
             self._rpc.removeProcessGroup(name)
-        for name in added:
+        for name in (*changed, *added):
             self._rpc.addProcessGroup(name)
 
     def start(self, name: str) -> None:
         self._rpc.startProcess(name, False)
+
+    def hold(self, name: str) -> None:
+        """Kill it (SIGKILL) and do not start it again. supervisord is told first, so that it expects the end."""
+        pid = self.states()[name].pid
+        self._rpc.stopProcess(name, False)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
     def states(self) -> dict[str, ProcessState]:
         infos: Any = self._rpc.getAllProcessInfo()

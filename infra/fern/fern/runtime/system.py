@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from fern.errors import FernError, NotRunning
 from fern.output import Progress, make_console
 from fern.overrides import Overrides
-from fern.runtime import docker, health
+from fern.runtime import containers, docker, health
 from fern.runtime.embedded import EmbeddedRuntime
 from fern.runtime.processes import processes
+from fern.runtime.supervisor import ProcessState
 from fern.settings import Settings
 
 IDLE = "not started: "
@@ -19,9 +20,7 @@ IDLE = "not started: "
 
 @dataclass(frozen=True)
 class ProcessStatus:
-    """`health` is "healthy", "not started: " and the reason, or what is wrong. Docker's listing has neither pid, uptime nor
-    restarts.
-    """
+    """`health` is "healthy", "not started: " and the reason, or what is wrong. A container has no pid on this machine."""
 
     process: str
     state: str
@@ -33,6 +32,12 @@ class ProcessStatus:
     @property
     def is_fine(self) -> bool:
         return self.health == "healthy" or self.health.startswith(IDLE)
+
+    @property
+    def is_held(self) -> bool:
+        """Down, and not started again by itself: supervisord restarts what has exited; an engine leaves what it has killed."""
+        is_down = self.state == "stopped" or (self.restarts is None and self.state == "exited")
+        return is_down and not self.is_fine
 
 
 def processes_now(settings: Settings) -> list[ProcessStatus]:
@@ -61,36 +66,88 @@ def _on_host(settings: Settings, *, only_console: bool) -> list[ProcessStatus]:
 
 
 def _in_containers(settings: Settings) -> list[ProcessStatus]:
-    """A one-shot job that has ended with exit code 0 counts as healthy."""
+    """A one-shot job that has finished counts as healthy."""
     ours = processes(settings)
     long_running = {process.name for process in ours}
-    statuses = [ProcessStatus(one.name, "stopped", f"{IDLE}{one.idle}") for one in ours if one.idle]
-    for container in docker.containers(settings):
-        name, state = container["Service"], container["State"]
-        number = container.get("Name", "").removeprefix(f"{docker.PROJECT}-{name}-")
-        replica = f"{name}-{number}" if number.isdigit() and number != "1" else name
-        is_done = name not in long_running and state == "exited" and container["ExitCode"] == 0
-        health = "healthy" if is_done else container["Health"] or state
-        if health == "unhealthy" and (why := docker.last_check(container["Name"])):
-            health = f"unhealthy: {why[:300]}"
-        statuses.append(ProcessStatus(replica, state, health))
+    statuses = [ProcessStatus(idle.name, "stopped", f"{IDLE}{idle.idle}") for idle in ours if idle.idle]
+    for one in containers.containers():
+        is_done = one.service not in long_running and one.has_finished
+        health = one.health or one.state
+        if one.state != "running":
+            health = "healthy" if is_done else f"{one.state}, exit code {one.exit_code}"
+        state = "stopped" if one.state == "exited" and not is_done else one.state  # as the embedded supervisor calls it
+        if health == "unhealthy" and one.last_check:
+            health = f"unhealthy: {one.last_check[:300]}"
+        statuses.append(
+            ProcessStatus(one.name, state, health, uptime_seconds=one.uptime_seconds, restarts=one.restarts)
+        )
     return statuses
 
 
 def kill_process(settings: Settings, name: str) -> str:
     """Send it SIGKILL. Returns a sentence on what was done."""
-    if settings.mode == "docker" and name != "console":
-        docker.kill(settings, name)
-        return f"killed {name}; the engine has started it again"
+    if _is_container(settings, name):
+        return f"killed {name}; {docker.kill(settings, name)}"
+    pid = _running(settings, name).pid
+    os.kill(pid, signal.SIGKILL)
+    return f"killed {name} (pid {pid}); the supervisor starts it again"
+
+
+def hold_process(settings: Settings, name: str) -> str:
+    """Kill it and keep it down until it is released. Returns a sentence on what was done."""
+    if name == "console":
+        raise FernError("the console cannot be held down: it could not release itself.", command="fern kill console")
+    if _is_container(settings, name):
+        containers.hold(name)
+    elif _running(settings, name).pid:
+        EmbeddedRuntime(settings).supervisor.hold(name)
+    return f"killed {name}; it stays down until it is released"
+
+
+def release_process(settings: Settings, name: str) -> str:
+    """Start a process that is held down. Returns a sentence on what was done."""
+    if _is_container(settings, name):
+        containers.release(name)
+    elif not _state(settings, name).is_up:
+        EmbeddedRuntime(settings).supervisor.start(name)
+    return f"{name} is started again"
+
+
+def crash_once(settings: Settings, name: str, point: str) -> str:
+    """Let the process die the next time that it reaches this fault point. Returns a sentence on what was done."""
+    if _is_container(settings, name):
+        containers.arm(name, f"once {point}")
+    else:
+        _running(settings, name)
+        settings.crash_file(name).write_text(f"once {point}")
+    return f"{name} dies the next time that it reaches {point}"
+
+
+def disarm_crashes(settings: Settings) -> None:
+    if settings.mode == "docker":
+        containers.disarm()
+    for process in processes(settings):
+        settings.crash_file(process.name).unlink(missing_ok=True)
+
+
+def _is_container(settings: Settings, name: str) -> bool:
+    return settings.mode == "docker" and name != "console"
+
+
+def _running(settings: Settings, name: str) -> ProcessState:
+    if not (state := _state(settings, name)).pid:
+        raise FernError(f"{name} is not running: it is {state.state.lower()}.", command="fern status")
+    return state
+
+
+def _state(settings: Settings, name: str) -> ProcessState:
     runtime = EmbeddedRuntime(settings)
     if not runtime.supervisor.is_running():
         raise NotRunning("nothing is running.", command="make up")
-    state = runtime.supervisor.states().get(name)
-    if state is None or not state.pid:
+    if (state := runtime.supervisor.states().get(name)) is None:
         names = ", ".join(process.name for process in runtime.processes)
-        raise FernError(f"there is no running process {name}; there are {names}.", command="fern status")
-    os.kill(state.pid, signal.SIGKILL)
-    return f"killed {name} (pid {state.pid}); the supervisor starts it again"
+        raise FernError(f"there is no process {name}; there are {names}.", command="fern status")
+    return state
 
 
 def change(settings: Settings, overrides: Overrides, prepare: Callable[[], object] = bool) -> bool:
@@ -99,7 +156,7 @@ def change(settings: Settings, overrides: Overrides, prepare: Callable[[], objec
     `prepare` is called before processes are started and stopped, on a running system. (In Docker, `up` prepares everything.)
     """
     if settings.mode == "docker":
-        docker.check_delivery(overrides)
+        docker.check_delivery(overrides, settings.bus)
         overrides.save(settings)
         docker.up(settings, build=False)
         return True

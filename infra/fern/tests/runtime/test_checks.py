@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from fern import errors
 from fern.cli import main
 from fern.errors import DiskFull, FernError, PortTaken, PythonUnsupported
-from fern.runtime import docker
+from fern.runtime import engine
 from fern.runtime.checks import check_disk, check_ports, check_python
 from fern.runtime.embedded import EmbeddedRuntime
 from fern.settings import Settings
@@ -44,6 +44,20 @@ def test_a_full_disk_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch
         check_disk(settings)
 
 
+@pytest.mark.system
+def test_a_home_that_cannot_be_written_to_is_no_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FERN_HOME", "/proc/fern")  # refuses root as well, and has no free space
+
+    up, doctor = (CliRunner().invoke(main, command) for command in (["up", "--embedded"], ["doctor", "--json"]))
+
+    assert (up.exit_code, doctor.exit_code) == (35, 35)
+    assert "error: FERN_HOME is /proc/fern, and nothing can be written to /proc: " in up.stderr
+    assert "(exit code 35)" in up.stderr
+    assert 'try:   FERN_HOME="$HOME/.fern" make up' in up.stderr
+    found = [item["check"] for item in json.loads(doctor.stdout)["items"] if not item["ok"]]
+    assert found[0] == "home"
+
+
 @pytest.mark.parametrize("version", [(3, 9, 18), (3, 15, 0)])
 def test_a_python_that_is_too_old_or_too_new_is_told(
     monkeypatch: pytest.MonkeyPatch, version: tuple[int, int, int]
@@ -58,10 +72,10 @@ def test_a_python_that_is_too_old_or_too_new_is_told(
 def silent_engine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A socket that takes connections and never says anything, as a hanging engine does."""
     path = tmp_path_factory.mktemp("d") / "s"
-    monkeypatch.setattr(docker, "ENGINE_TIMEOUT", 0.5)
-    with socket.socket(socket.AF_UNIX) as engine:
-        engine.bind(str(path))
-        engine.listen()
+    monkeypatch.setattr(engine, "ENGINE_TIMEOUT", 0.5)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
         monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
         yield
 
@@ -78,10 +92,10 @@ def test_an_engine_that_never_answers_ends_up_with_its_own_code(settings: Settin
 def test_a_docker_command_that_hangs_is_a_silent_engine(
     settings: Settings, fake_docker: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(docker, "ENGINE_TIMEOUT", 0.3)
+    monkeypatch.setattr(engine, "ENGINE_TIMEOUT", 0.3)
     fake_docker("exec sleep 60")
 
-    assert docker.find_engine().state == "silent"
+    assert engine.find_engine().state == "silent"
     assert CliRunner().invoke(main, ["doctor"]).exit_code == 11
 
 
@@ -90,40 +104,14 @@ def test_without_docker_asking_for_it_is_refused_with_its_own_code(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert docker.find_engine().state == "missing"
+    assert engine.find_engine().state == "missing"
     assert CliRunner().invoke(main, ["up", "--docker"]).exit_code == 16
-
-
-def test_compose_publishes_the_ports_of_the_settings(
-    settings: Settings, fake_docker: Callable[[str], None], tmp_path: Path
-) -> None:
-    fake_docker(f'echo "$*" > {tmp_path}/called; env > {tmp_path}/env')
-
-    docker.up(settings)
-
-    assert (tmp_path / "called").read_text().startswith("compose up --detach --build --wait")
-    assert f"SMS_SANDBOX_PORT={settings.port('sms-sandbox')}\n" in (tmp_path / "env").read_text()
-
-
-def test_status_in_docker_counts_a_finished_job_as_healthy(
-    settings: Settings, fake_docker: Callable[[str], None]
-) -> None:
-    settings.remember("docker")
-    job = {"Service": "topology", "State": "exited", "ExitCode": 0, "Health": ""}
-    api = {"Service": "labour-api", "State": "running", "ExitCode": 0, "Health": "starting"}
-    fake_docker(f"echo '{json.dumps(job)}'; echo '{json.dumps(api)}'")
-
-    result = CliRunner().invoke(main, ["status", "--json"])
-
-    health = {item["process"]: item["health"] for item in json.loads(result.stdout)["items"]}
-    assert health == {"topology": "healthy", "labour-api": "starting"}
-    assert result.exit_code == 15
 
 
 def test_in_docker_the_console_runs_on_the_host_and_goes_down_with_the_rest(
     settings: Settings, fake_docker: Callable[[str], None]
 ) -> None:
-    fake_docker("exit 0")
+    fake_docker('case "$1" in version) echo 28.5.2 1.51;; compose) test "$2" != version || echo 2.40.3;; esac')
     try:
         up = CliRunner().invoke(main, ["up", "--docker"])
         assert (up.exit_code, "the demo data could not be written" in up.stderr) == (18, True)  # no container is real
@@ -149,4 +137,4 @@ def test_every_error_has_a_code_of_its_own() -> None:
 
     codes = [kind.exit_code for kind in kinds]
 
-    assert sorted(codes) == [1, *range(10, 21), 25, 26, 27, 29, 30]  # 21 to 24 and 28 belong to experiments
+    assert sorted(codes) == [1, *range(10, 21), 25, 26, 27, 29, 30, 35, 36, 37]  # the others belong to experiments

@@ -3,12 +3,11 @@
 import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fern.runtime import docker, health
+from fern.runtime import health
 from fern.runtime.processes import Process
 from fern.runtime.supervisor import ProcessState
 from fern.settings import Settings
@@ -37,11 +36,3 @@ def test_a_worker_is_healthy_if_its_heartbeat_is_recent_and_it_waits_for_nothing
     worker = Process("labour-relay", "service", (), heartbeat=heartbeat)
 
     assert health.problem(worker, RUNNING, Settings(8400, tmp_path)) == said
-
-
-@pytest.mark.system
-def test_the_state_of_a_container_is_what_its_last_check_printed(fake_docker: Callable[[str], None]) -> None:
-    log = json.dumps([{"Output": ""}, {"Output": '{"state": "waiting", "reason": "bus unavailable"}\n'}])
-    fake_docker(f"printf %s '{log}'")
-
-    assert docker.last_check("fernlabour-labour-relay-1") == '{"state": "waiting", "reason": "bus unavailable"}'

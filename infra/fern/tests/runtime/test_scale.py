@@ -1,24 +1,18 @@
 """`fern scale`: replicas are started, known to every command, and stopped gracefully."""
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from fern.cli import main
-from fern.errors import TopologyInvalid
-from fern.output import Progress
 from fern.overrides import Overrides
-from fern.runtime import docker
 from fern.runtime.embedded import EmbeddedRuntime
-from fern.runtime.processes import Process, processes
-from fern.runtime.supervisor import Supervisor
+from fern.runtime.processes import processes
 from fern.settings import Settings
+
+from .runtime_parts import adjusted
 
 
 def names(settings: Settings) -> list[str]:
@@ -27,15 +21,6 @@ def names(settings: Settings) -> list[str]:
 
 def idle(settings: Settings) -> dict[str, str]:
     return {process.name: process.idle for process in processes(settings) if process.idle}
-
-
-def changed(settings: Settings, *wanted: Process) -> EmbeddedRuntime:
-    """The runtime of a system whose processes are now these, after it has adjusted what runs."""
-    runtime = EmbeddedRuntime(settings, Progress(Console(quiet=True)))
-    runtime.processes = list(wanted)
-    runtime.supervisor = Supervisor(settings, wanted)
-    runtime.adjust()
-    return runtime
 
 
 def test_replicas_start_beside_the_first_and_stop_without_touching_it(
@@ -47,9 +32,9 @@ def test_replicas_start_beside_the_first_and_stop_without_touching_it(
     runtime.adjust()
     first_pid = runtime.supervisor.states()["worker"].pid
 
-    up = changed(settings, worker, second).supervisor.states()
-    idle = changed(settings, worker, replace(second, idle="not needed")).supervisor.states()
-    down = changed(settings, worker).supervisor
+    up = adjusted(settings, worker, second).supervisor.states()
+    idle = adjusted(settings, worker, replace(second, idle="not needed")).supervisor.states()
+    down = adjusted(settings, worker).supervisor
 
     assert (up["worker"].pid, up["worker-2"].is_up) == (first_pid, True)
     assert (idle["worker"].pid, idle["worker-2"].state) == (first_pid, "STOPPED")
@@ -96,38 +81,3 @@ def test_what_cannot_be_scaled_is_refused_and_changes_nothing(settings: Settings
 
     assert (refused.exit_code, Overrides.load(settings)) == (30, Overrides())
     assert why in refused.output
-
-
-def test_in_docker_compose_gets_the_numbers_and_the_delivery(
-    settings: Settings, fake_docker: Callable[[str], None], tmp_path: Path
-) -> None:
-    settings.remember("docker")
-    Overrides(delivery={"notification": "exactly-once"}).save(settings)
-    container = {"State": "running", "ExitCode": 0, "Health": "healthy", "Service": "labour-relay"}
-    listing = [json.dumps({**container, "Name": f"fernlabour-labour-relay-{number}"}) for number in (1, 2)]
-    fake_docker(
-        f'echo "$* $FERN_DELIVERY" >> {tmp_path}/called; case "$*" in *ps*) echo \'{listing[0]}\n{listing[1]}\';; esac'
-    )
-    fern = CliRunner()
-
-    scaled = fern.invoke(main, ["scale", "labour-relay=2"])
-    status = json.loads(fern.invoke(main, ["status", "--json"]).stdout)
-    killed = fern.invoke(main, ["kill", "labour-relay-2"])
-
-    calls = (tmp_path / "called").read_text().splitlines()
-    assert scaled.output == "labour-relay: 2 running\n"
-    assert (calls[0][:30], calls[0][-40:]) == (
-        "compose up --detach --no-build",
-        "300 --scale=labour-relay=2 notification=exactly-once"[-40:],
-    )
-    assert [item["process"] for item in status["items"]] == ["labour-relay", "labour-relay-2"]
-    assert killed.exit_code == 0
-    assert calls[-2].startswith("kill fernlabour-labour-relay-2 ")
-    assert "--scale=labour-relay=2" in calls[-1]
-
-
-def test_push_is_refused_in_docker_where_the_bus_signs_nothing(settings: Settings) -> None:
-    Overrides(delivery={"notification": "push"}).save(settings)
-
-    with pytest.raises(TopologyInvalid, match="push requests have no token"):
-        docker.up(settings)

@@ -1,32 +1,87 @@
-// Takes what the server sends and draws it, at most once a frame: whatever arrives in between replaces what it replaces.
+// Takes what the server sends and draws it. What follows from an event is drawn by the film: nothing appears before its cause.
+import { drawAccount, drawVerdict } from "./account.js";
 import { ask } from "./ask.js";
-import { byId, clock, mark } from "./dom.js";
-import { drawAccount, drawPipeline, drawVerdict } from "./pipeline.js";
-import { drawFaults } from "./faults.js";
-import { drawJourney, drawEvents } from "./journey.js";
+import { attribute, byId, clock, mark, text } from "./dom.js";
+import { drawStory, drawTold } from "./drive.js";
+import { bindFaults, drawFaults } from "./faults.js";
+import { Film } from "./film.js";
+import { drawEvents, onReplay, refreshJourney, refreshWaterfall } from "./journey.js";
+import { drawMetrics } from "./metrics.js";
 import { drawPhones } from "./phones.js";
-import { drawStory } from "./drive.js";
+import { drawSetAside } from "./set_aside.js";
+import { run, startStage, tokensAt } from "./stage.js";
+import { drawProcesses, drawStations } from "./stations.js";
+import { loadStories } from "./stories.js";
 
-const parts = {}; // name → { ok, data } or { ok: false, why, since, data }
-const drawings = [ // what to draw anew when one of these parts has changed
-  [["story"], () => drawStory(parts.story)],
-  [["processes", "labour", "notification", "bus", "sms"], () => drawPipeline(parts)],
-  [["account"], () => drawAccount(parts.account)],
-  [["sms", "story"], () => drawPhones(parts.sms, parts.story)],
-  [["labour", "notification", "story"], () => drawEvents(parts.labour, parts.notification, parts.story)],
-  [["bus"], () => drawFaults(byId("bus-faults"), "bus", parts.bus)],
-  [["sms"], () => drawFaults(byId("sms-faults"), "sms", parts.sms)],
-  [["processes", "account", "bus", "sms"], () => drawVerdict(parts)],
-];
+const kept = (name, otherwise) => { try { return localStorage.getItem(name) ?? otherwise; } catch { return otherwise; } };
+const keep = (name, value) => { try { localStorage.setItem(name, value); } catch { /* then only for now */ } };
 
+const parts = {}; // name → { ok, data } or { ok: false, why, data }
+const film = new Film(kept("slow", "yes") === "yes");
 let arrived = 0, heardAt = Date.now(), waiting = false;
 const changed = new Set();
 
 function draw() {
   waiting = false;
-  for (const [names, paint] of drawings) if (names.some((name) => changed.has(name) && parts[name])) paint();
+  if (changed.has("processes")) drawProcesses(parts.processes);
+  if (changed.has("faults")) drawFaults(parts.faults);
+  if (changed.has("flow") && parts.flow?.data) {
+    const flow = parts.flow.data;
+    film.take(flow.tokens);
+    drawStory(flow.story, flow.silent.labour);
+    drawEvents(byId("events"), flow);
+    refreshJourney();
+    run();
+  }
+  if (changed.has("traces")) refreshWaterfall();
+  if (parts.flow?.data) film.mark({ account: parts.flow.data.account, metrics: parts.metrics });
   changed.clear();
+  drawPlayed();
   document.documentElement.dataset.seq = arrived; // how far the page is: tests look at this
+}
+
+// What depends on how far the film is.
+function drawPlayed() {
+  const flow = parts.flow?.data, { account, metrics } = lastPlayed();
+  if (flow) {
+    drawPhones(flow, hasArrived);
+    drawTold(flow.story, pending);
+    drawStations(parts.flow, parts.faults, tokensAt);
+    drawAccount(account, flow.silent);
+    drawSetAside(parts.faults?.data?.dead, account?.parked);
+  }
+  drawMetrics(metrics);
+  drawVerdict(parts, account);
+  drawBar();
+}
+
+// The numbers of the newest snapshot that was played. The last account is kept while a service does not answer.
+const played = { account: null, metrics: null };
+function lastPlayed() {
+  const { account, metrics } = film.marked ?? {};
+  return Object.assign(played, { account: account ?? played.account, metrics: metrics ?? played.metrics });
+}
+
+// A text without a token belongs to an older event, whose journey is over.
+function hasArrived({ sid, status }) {
+  const token = parts.flow.data.tokens.find((one) => one.sid === sid);
+  return token ? film.hasReached(token.id, "phones") : status === "delivered";
+}
+
+// About how many events of this type a person's status is still on its way on the film.
+function pending(personId, type) {
+  const isOnTheWay = (one) => !film.hasReached(one.id, "told");
+  const of = parts.flow.data.tokens.filter((one) => one.kind === "status" && one.person_id === personId && one.about === type);
+  return new Set(of.filter((one) => isOnTheWay(one) && !of.some((other) => other.event_id === one.event_id && !isOnTheWay(other))).map((one) => one.event_id)).size;
+}
+
+function drawBar() {
+  attribute(byId("slow"), "aria-checked", String(film.isSlow));
+  attribute(byId("consent"), "aria-checked", String(parts.faults?.data?.consent === "required"));
+  text(byId("pause"), film.isPaused ? "Go on" : "Pause");
+  const pace = film.isSlow ? "at a twentieth of the speed" : "at its speed";
+  text(byId("pace"), film.isPaused ? "paused" : film.isIdle ? "nothing moves" : `replaying ${pace}`);
+  document.documentElement.dataset.film = film.isIdle ? "idle" : "playing";
 }
 
 function take({ data }) {
@@ -59,15 +114,14 @@ function listen() {
     if (feed.readyState === EventSource.CLOSED) setTimeout(listen, 1000);
   });
 }
-listen();
 
 byId("clear").addEventListener("click", ({ currentTarget }) => ask(currentTarget, "POST", "/api/faults/clear"));
-byId("event").addEventListener("change", () => drawJourney());
-
-const HIDDEN = "hint-hidden";
-try { byId("hint").hidden = localStorage.getItem(HIDDEN) !== null; } catch { byId("hint").hidden = false; }
-byId("hide-hint").addEventListener("click", () => {
-  byId("hint").hidden = true;
-  try { localStorage.setItem(HIDDEN, "yes"); } catch { /* then it comes back */ }
-  byId("drive").focus();
-});
+byId("slow").addEventListener("click", () => { film.slow(!film.isSlow); keep("slow", film.isSlow ? "yes" : "no"); drawPlayed(); run(); });
+byId("consent").addEventListener("click", ({ currentTarget }) =>
+  ask(currentTarget, "PUT", "/api/consent", { mode: parts.faults?.data?.consent === "required" ? "assumed" : "required" }));
+byId("pause").addEventListener("click", () => { film.pause(!film.isPaused); drawPlayed(); run(); });
+onReplay((eventId) => { film.replay(eventId); run(); });
+bindFaults(() => parts.faults);
+startStage(film, drawPlayed);
+loadStories();
+listen();

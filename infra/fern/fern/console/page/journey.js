@@ -1,54 +1,62 @@
-// One event from the request to the phones, hop by hop. It follows the newest event that notifies, until you pick another.
-import { attribute, byId, clock, each, el, text } from "./dom.js";
+// The journey of one event, hop by hop, from the request to the phones and back.
+import { attribute, clock, count, each, el, text } from "./dom.js";
+import { closePanel, openPanel } from "./panel.js";
+import { makeWaterfall } from "./waterfall.js";
 
-const NOTABLE = new Set(["labour.begun", "labour.announced", "labour.completed"]);
-const select = byId("event");
-let picked = null, shown = null, drawn = "", kept = new Map();
-select.addEventListener("change", () => { picked = select.value; });
+let replay = () => {}, names = new Map(), opened = null;
+export const onReplay = (play) => { replay = play; };
 
-export function drawEvents(labour, notification, story) {
-  names = new Map((story?.data?.subscribers ?? []).map((one) => [one.id, one.name]));
-  const events = [...(labour?.data?.events ?? []), ...(notification?.data?.events ?? [])].sort((a, b) => b.recorded_at.localeCompare(a.recorded_at));
-  byId("journey").querySelector(".empty").hidden = events.length > 0;
-  select.parentElement.hidden = !events.length;
-  if (picked && !events.some((event) => event.event_id === picked)) events.push(kept.get(picked)); // no longer among the newest
-  kept = new Map(events.map((event) => [event.event_id, event]));
-  each(select, events, (event) => event.event_id, (event) => el("option", { value: event.event_id }),
-    (option, event) => text(option, `${event.type} at ${clock(event.occurred_at)}`));
-  const follow = picked ?? (events.find((event) => NOTABLE.has(event.type)) ?? events[0])?.event_id;
-  if (follow && select.value !== follow) select.value = follow;
-  const now = JSON.stringify([follow, labour?.data?.claims, notification?.data?.claims, notification?.data?.ledger.states, events.find((event) => event.event_id === follow)]);
-  if (follow && now !== drawn) { drawn = now; drawJourney(); }
+export function openJourney(anchor, eventId) {
+  const hops = el("ol", { class: "hops", tabindex: "0", "aria-label": "Hops" }), note = el("p", { class: "note", role: "status" }, "Looking…");
+  const again = el("button", { type: "button", onclick: () => { closePanel(); replay(eventId); } }, "Play again on the stage");
+  const waterfall = makeWaterfall(eventId);
+  opened = { eventId, hops, note, waterfall, type: el("p", { class: "soft" }) };
+  openPanel(anchor, "Journey of an event", [opened.type, el("p", {}, again), note, hops, waterfall.node], () => { opened = null; }, "tall");
+  refreshJourney();
+  refreshWaterfall();
 }
 
-let names = new Map(), asking = false, askAgain = false;
-export async function drawJourney() {
+export const refreshWaterfall = () => opened?.waterfall.refresh().catch(() => {}); // the next spans bring the next try
+
+let asking = false, askAgain = false;
+export async function refreshJourney() {
+  if (!opened) return;
   if (asking) { askAgain = true; return; } // one question at a time, and the last one counts
   asking = true;
-  const wanted = select.value;
-  attribute(byId("journey"), "data-stale", wanted === shown ? null : ""); // what is there is another's
+  const { eventId, hops, note, type } = opened;
   try {
-    const answer = await fetch(`/api/journey/${wanted}`);
-    if (!answer.ok) throw new Error(answer.status);
-    drawHops((await answer.json()).steps);
-    shown = wanted;
-    attribute(byId("journey"), "data-stale", null);
-  } catch {
-    attribute(byId("journey"), "data-stale", "");
-    setTimeout(drawJourney, 2000);
+    const answer = await fetch(`/api/journey/${eventId}`), journey = await answer.json();
+    if (!answer.ok) throw new Error(journey.detail);
+    text(type, `${journey.type} of ${clock(journey.steps[0].at)}: ${count(journey.steps.length, "hop")}`);
+    text(note, "");
+    drawHops(hops, journey.steps);
+  } catch (error) {
+    text(note, error.message || "The console does not answer.");
   }
   asking = false;
-  if (askAgain) { askAgain = false; drawJourney(); }
+  if (askAgain) { askAgain = false; refreshJourney(); }
 }
 
-function drawHops(steps) {
-  each(byId("journey").querySelector(".hops"), steps.map((step, place) => ({ ...step, key: `${place} ${step.hop}` })), (step) => step.key,
+function drawHops(list, steps) {
+  each(list, steps.map((step, place) => ({ ...step, key: `${place} ${step.hop}` })), (step) => step.key,
     () => el("li", {}, el("p", { class: "when" }), el("p", {}, el("b"), " ", el("span", { class: "soft" }))),
     (item, { hop, after_ms: after, facts }) => {
       const [when, what] = item.children;
       text(when, after === null ? "" : `+${Math.round(after).toLocaleString("en")} ms`);
       text(what.firstElementChild, hop);
       text(what.lastElementChild, Object.entries(facts).filter(([, value]) => value !== null).map(([name, value]) => `${name} ${shortly(value)}`.trim()).join(" · "));
+    });
+}
+
+// The newest events, to open the journey of one that has left the stage.
+export function drawEvents(list, flow) {
+  names = new Map((flow.story?.subscribers ?? []).map((one) => [one.id, one.name]));
+  const events = flow.tokens.filter((token) => token.kind === "event").reverse();
+  each(list, events, (token) => token.id, (token) => el("li", {}, el("button", { type: "button", class: "chip", "data-journey": token.id,
+    onclick: ({ currentTarget }) => openJourney(currentTarget, token.id) })),
+    (item, token) => {
+      text(item.firstChild, `${token.name} ${clock(token.hops[0][1])}`);
+      attribute(item.firstChild, "aria-label", `Journey of ${token.type} of ${clock(token.hops[0][1])}`);
     });
 }
 

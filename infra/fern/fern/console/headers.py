@@ -1,0 +1,9 @@
+"""What every file and page of the console is sent with."""
+
+HEADERS = {
+    # Names and texts come from users: the page may load and run nothing but its own files.
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "Cache-Control": "no-cache",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}

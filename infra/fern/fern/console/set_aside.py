@@ -1,0 +1,95 @@
+"""What was set aside for a person to decide: dead letters on the bus, and parked rows in the outboxes. As lists by reason.
+
+A dead letter is sent again by publishing it to its topic, and given up by recording that in its consumer's database. A parked row
+is sent again by retrying it, and given up by discarding it. Both are what `fern dlq` and `fern outbox` do.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from fern.client import AsyncClient
+from fern.console.actions import ActionResult
+from fern.dead_letters import MOST, DeadLetter, Look, give_up, groups_of, open_bus, publish_again
+from fern.settings import SERVICES
+
+Verb = Literal["send-again", "give-up"]
+SHOWN = 20  # of a group, with their details
+SETTLED = {"send-again": "retry", "give-up": "discard"}
+
+
+class DeadGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    topic: str
+    consumer: str
+    reason: str
+
+    def has(self, letter: DeadLetter) -> bool:
+        return (letter.topic, letter.consumer, letter.reason) == (self.topic, self.consumer, self.reason)
+
+
+class ParkedGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    service: Literal["labour", "notification"]
+    type: str
+    reason: str | None
+
+
+class SetAside:
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def dead(self) -> dict[str, Any]:
+        """The groups; `more` if there are more than one look can hold. Takes 1.5 s, after which the bus counts as empty."""
+        letters = list[DeadLetter]()
+        async with open_bus() as bus, Look(bus) as look:
+            async for batch in look.batches():
+                letters += batch
+            return {"groups": groups_of(letters), "more": MOST if look.is_full else None}
+
+    async def look_at_dead(self, group: DeadGroup) -> dict[str, Any]:
+        async with open_bus() as bus, Look(bus, [group.topic]) as look:
+            letters = [letter async for batch in look.batches() for letter in batch if group.has(letter)]
+        return {"items": [letter.details() for letter in letters[:SHOWN]], "total": len(letters)}
+
+    async def settle_dead(self, verb: Verb, group: DeadGroup) -> ActionResult:
+        async with open_bus() as bus, Look(bus, [group.topic]) as look:
+            letters = [letter async for batch in look.batches() for letter in batch if group.has(letter)]
+            if not letters:
+                return ActionResult(
+                    False, "These dead letters are gone: they were settled, or another look holds them."
+                )
+            if verb == "give-up":
+                given_up = [letter async for letter in give_up(look, letters)]
+                return ActionResult(True, f"{_messages(len(given_up))} given up, and will never have an effect.")
+            done = await publish_again(bus, look, letters)
+            left = f" The bus rejected {len(letters) - done}, which stay here." if done < len(letters) else ""
+            return ActionResult(done > 0, f"{_messages(done)} published to {group.topic} again.{left}")
+
+    async def parked(self) -> dict[str, Any]:
+        groups = []
+        for service in SERVICES:
+            found = await self._client.get(service, "/operations/outbox/parked")
+            groups += [{"service": service, **group} for group in found["items"]]
+        return {"groups": groups, "more": None}
+
+    async def look_at_parked(self, group: ParkedGroup) -> dict[str, Any]:
+        rows = await self._client.get(group.service, "/operations/outbox", parked="true", limit=1000)
+        wanted = [row for row in rows["items"] if (row["type"], row["last_error"]) == (group.type, group.reason)]
+        names = ("event_id", "type", "ordering_key", "attempts", "parked_at", "last_error")
+        return {"items": [{name: row[name] for name in names} for row in wanted[:SHOWN]], "total": len(wanted)}
+
+    async def settle_parked(self, verb: Verb, group: ParkedGroup) -> ActionResult:
+        """One batch per call, until nothing is left."""
+        settled, after = 0, 0
+        path = f"/operations/outbox/parked/{SETTLED[verb]}"
+        while after is not None:
+            body = {"type": group.type, "reason": group.reason, "after": after}
+            batch = (await self._client.send(group.service, "POST", path, json=body)).json()
+            settled, after = settled + len(batch["items"]), batch["next"]
+        if not settled:
+            return ActionResult(False, "These rows are not parked any more.")
+        words = "will be tried again" if verb == "send-again" else "are discarded: they are never published"
+        return ActionResult(True, f"{settled} parked {'row' if settled == 1 else 'rows'} {words}.")
+
+
+def _messages(count: int) -> str:
+    return f"{count} {'message is' if count == 1 else 'messages are'}"
