@@ -10,19 +10,24 @@ ARGS ?=
 
 PROJECTS    := $(wildcard shared/pyproject.toml services/*/pyproject.toml infra/*/pyproject.toml)
 OURS        := $(PROJECTS:%/pyproject.toml=%)
-SOURCES     := shared services infra/fern e2e
+SOURCES     := shared services infra/fern infra/docker e2e docs/examples
+DOCKERFILES := services/labour/Dockerfile services/notification/Dockerfile infra/docker/Dockerfile
+SBOM         = PYTHONWARNINGS=ignore $(BIN)/uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py requirements \
+	--short-PURLs --output-reproducible --of JSON
 SHOW_PIP    := tee $(VENV)/install.log | awk -v live="$$([ -t 2 ] && echo yes)" -f infra/install-progress.awk
 PIP         := $(BIN)/python -m pip install --disable-pip-version-check --no-input
 COMPILE      = $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate \
 	$(foreach name,$(shell sed -n 's/^name = "\(.*\)"/\1/p' $(PROJECTS)),--no-emit-package $(name))
 IMAGES      := services/labour/requirements.lock services/notification/requirements.lock infra/docker/requirements.lock
-LOCKS       := requirements.lock requirements-dev.lock $(IMAGES)
+CHECKS      := infra/checks/requirements.lock infra/checks/signatures.lock
+LOCKS       := requirements.lock requirements-dev.lock $(IMAGES) $(CHECKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo down reset status logs doctor audit chaos soak museum quest bench test quick check fmt lock
+.PHONY: help install up demo down reset status logs doctor audit chaos soak museum quest bench test test-docker quick check check-deploy \
+	plan fmt lock sbom pin-images
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: $(RUN) ## start everything, wait until it is healthy, say where it is
 	@$(BIN)/fern up $(ARGS)
@@ -33,7 +38,7 @@ demo: $(RUN) ## play one labour and watch every hop to the phones
 status: $(RUN) ## every process: state, pid, uptime, restarts, health
 	@$(BIN)/fern status $(ARGS)
 
-logs: $(RUN) ## the end of every log; ARGS="-f labour-api" follows one
+logs: $(RUN) ## the last lines of all logs, by time; ARGS="-f labour-api" follows one, ARGS=--json is for programs
 	@$(BIN)/fern logs $(ARGS)
 
 doctor: $(RUN) ## look for what would keep the system from starting
@@ -63,19 +68,30 @@ quest: $(RUN) ## the designs from naive to ours against the same faults; writes 
 bench: $(RUN) ## measure every stage beside the articles' designs and the limits of this machine; ARGS="--only relay"
 	@$(BIN)/fern bench $(ARGS)
 
-test: check ## lint, types, import arrows and all tests
+test: check ## lint, types, import contracts and all tests
 	$(BIN)/pytest -n 2 $(ARGS)
 
-quick: check ## lint, types, import arrows and the tests that need no running system: under two minutes
+test-docker: $(DEV) ## the whole system on your Docker engine: start, kill, scale, restart, audit; about four minutes
+	$(BIN)/pytest e2e/docker -x -p no:cacheprovider $(ARGS)
+
+quick: check ## lint, types, import contracts and the tests that need no running system: under two minutes
 	$(BIN)/pytest -n 2 --quick $(ARGS)
 
-check: $(DEV) ## lint, types and import arrows only
+check: $(DEV) ## lint, types, import contracts and the completeness of events, without tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/mypy infra/pubsub_emulator
 	$(BIN)/mypy infra/sms_sandbox
 	$(BIN)/lint-imports
+	$(BIN)/hadolint $(DOCKERFILES)
+	$(BIN)/fern contracts check
+
+check-deploy: .venv-checks/.installed ## infra/gcp and infra/kubernetes, as far as that can be done without a cloud
+	.venv-checks/bin/python infra/checks/check.py
+
+plan: ## what Terraform would change in your project, or what is missing to ask it
+	@sh infra/gcp/plan.sh $(ARGS)
 
 fmt: $(DEV) ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .
@@ -87,7 +103,18 @@ lock: $(DEV) ## resolve the dependencies again, with hashes; every lock has the 
 	$(COMPILE) -c requirements.lock services/labour/pyproject.toml -o services/labour/requirements.lock
 	$(COMPILE) -c requirements.lock services/notification/pyproject.toml -o services/notification/requirements.lock
 	$(COMPILE) -c requirements.lock infra/fern/pyproject.toml -o infra/docker/requirements.lock
+	$(COMPILE) infra/checks/requirements.in -o infra/checks/requirements.lock
+	$(COMPILE) --no-deps infra/checks/signatures.in -o infra/checks/signatures.lock
 	@! grep -n '://' $(LOCKS) || { echo "error: a lock contains a URL; it must work with any package index" >&2; exit 1; }
+
+sbom: $(DEV) ## list what each image contains, in dist/sbom (CycloneDX), from the locks
+	@mkdir -p dist/sbom
+	$(SBOM) --pyproject services/labour/pyproject.toml -o dist/sbom/labour.cdx.json services/labour/requirements.lock
+	$(SBOM) --pyproject services/notification/pyproject.toml -o dist/sbom/notification.cdx.json services/notification/requirements.lock
+	$(SBOM) --pyproject infra/fern/pyproject.toml -o dist/sbom/tools.cdx.json infra/docker/requirements.lock
+
+pin-images: $(RUN) ## add the digests of the base images to their tags; needs Docker and the registries
+	$(BIN)/python infra/docker/pin_images.py
 
 install: $(DEV) ## install everything for development into .venv; the other targets install what they need by themselves
 
@@ -107,3 +134,10 @@ $(DEV): $(RUN) requirements-dev.lock
 	@echo "installing the development tools"
 	@{ $(PIP) --progress-bar off --require-hashes -r requirements-dev.lock 2>&1 || echo "pip failed"; } | $(SHOW_PIP)
 	@touch $(DEV)
+
+.venv-checks/.installed: $(CHECKS)
+	@echo "installing the tools of this check"
+	@python=$$(sh infra/choose-python.sh "$(PYTHON)" "make check-deploy") || exit $$?; "$$python" -m venv --clear .venv-checks
+	@.venv-checks/bin/python -m pip install --disable-pip-version-check --no-input --quiet --require-hashes -r infra/checks/requirements.lock
+	@.venv-checks/bin/python -m pip install --disable-pip-version-check --no-input --quiet --require-hashes --no-deps -r infra/checks/signatures.lock
+	@touch $@

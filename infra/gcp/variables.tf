@@ -1,0 +1,127 @@
+variable "project" {
+  description = "The id of an existing project with billing."
+  type        = string
+}
+
+variable "region" {
+  description = "Where everything runs."
+  type        = string
+  default     = "europe-west1"
+}
+
+variable "stage" {
+  description = "prepared: everything that needs no image. jobs: also the jobs. running: also services and worker pools."
+  type        = string
+  default     = "prepared"
+
+  validation {
+    condition     = contains(["prepared", "jobs", "running"], var.stage)
+    error_message = "stage must be prepared, jobs or running."
+  }
+}
+
+variable "release" {
+  description = "The tag of the images of services and worker pools."
+  type        = string
+  default     = "1.0.0"
+}
+
+variable "release_of_jobs" {
+  description = "The tag of the images of the jobs, if another one: an upgrade migrates before it changes the processes."
+  type        = string
+  default     = null
+}
+
+variable "jwks_url" {
+  description = "The address of the keys that verify callers' tokens."
+  type        = string
+}
+
+variable "token_issuer" {
+  description = "The issuer of callers' tokens."
+  type        = string
+}
+
+variable "database_tier" {
+  description = "The machine of each database."
+  type        = string
+  default     = "db-custom-1-3840"
+}
+
+variable "database_available" {
+  description = "REGIONAL keeps a synchronous standby in a second zone, which the promises need; ZONAL costs half."
+  type        = string
+  default     = "REGIONAL"
+}
+
+variable "deletion_protection" {
+  description = "Whether Terraform refuses to delete the databases. Set it to false before `terraform destroy`."
+  type        = bool
+  default     = true
+}
+
+variable "replicas" {
+  description = "Instances of each worker, if not 1. `fern plan` says how many a load needs."
+  type        = map(number)
+  default     = {}
+}
+
+variable "operators" {
+  description = "Who may reach the operators' listeners, such as user:grace@example.org or group:operators@example.org."
+  type        = list(string)
+  default     = []
+}
+
+variable "alert_email" {
+  description = "Who is told of alerts and of the budget."
+  type        = string
+}
+
+variable "billing_account" {
+  description = "The id of the billing account of the project."
+  type        = string
+}
+
+variable "monthly_budget" {
+  description = "In the currency of the billing account. A message is sent at half of it, at all of it, and when it is forecast."
+  type        = number
+  default     = 300
+}
+
+variable "audit_schedule" {
+  description = "When the audit runs. It reads whole tables."
+  type        = string
+  default     = "7 * * * *"
+}
+
+# Written by `fern deployment write` from infra/topology.toml and infra/observability/alerts.toml.
+
+variable "topology" {
+  description = "Topics and subscriptions."
+  type = object({
+    topics = list(string)
+    subscriptions = map(object({
+      topic             = string
+      dead_letter_topic = string
+      consumer          = string
+      service           = string
+      push              = bool
+      exactly_once      = bool
+      retention         = string
+    }))
+    ack_deadline_seconds  = number
+    minimum_backoff       = string
+    maximum_backoff       = string
+    max_delivery_attempts = number
+  })
+}
+
+variable "alerts" {
+  description = "Alert policies by name."
+  type = map(object({
+    query    = string
+    duration = string
+    severity = string
+    runbook  = string
+  }))
+}
