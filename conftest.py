@@ -11,19 +11,20 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from e2e.support.api import PATIENT, async_client, speaking_as
+from e2e.support.api import OPERATOR, PATIENT, async_client, speaking_as
 from e2e.support.bus import apply_topology
 from e2e.support.databases import fresh_database, migrated_server
 from e2e.support.http_server import served
 from e2e.support.sample_events import TOPICS
 from fern.runtime.postgres import TemporaryServer
-from labour.app import build as labour_app
-from labour.settings import Settings as LabourSettings
+from labour.app import build as build_labour
+from labour.settings import ApiSettings as LabourSettings
 from messaging.database import create_engine
 from messaging.pubsub import PubSub
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 from pubsub_emulator import google
 from pubsub_emulator import server as embedded
+from servicekit.web import Apis
 
 pytest_plugins = ["e2e.support.quick"]
 
@@ -38,13 +39,15 @@ SHARED_SYSTEMS = {
         "test_journeys",
         "test_ways_in",
         "test_operations",
+        "test_metrics_of_processes",
         "test_stopping",
         "test_trace",
         "test_sms_ledger",
         "test_openapi",
+        "test_examples",
         "test_recovery",
     ),
-    "the `installation` fixture": ("test_new_user", "test_console", "test_tutorial"),
+    "the `installation` fixture": ("test_new_user", "test_contexts", "test_console", "test_tutorial"),
 }
 GROUPS = {module: group for group, modules in SHARED_SYSTEMS.items() for module in modules}
 
@@ -126,10 +129,21 @@ def notification_units(notification_engine: AsyncEngine) -> UnitsOfWork:
 
 
 @pytest.fixture
-async def labour_client(labour_url: str) -> AsyncIterator[httpx.AsyncClient]:
+async def labour_apis(labour_url: str) -> Apis:
+    return build_labour(LabourSettings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url, **PATIENT}))
+
+
+@pytest.fixture
+async def labour_client(labour_apis: Apis) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the Labour API behind its real server. The user is Ada, unless a request's headers name another one."""
-    app = labour_app(LabourSettings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url, **PATIENT}))
-    async with served(app) as url, async_client(url, speaking_as("ada"), timeout=60) as client:
+    async with served(labour_apis.public) as url, async_client(url, speaking_as("ada"), timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+async def labour_operator(labour_apis: Apis, labour_client: httpx.AsyncClient) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the operators' listener of the same process, which may write."""
+    async with served(labour_apis.operators) as url, async_client(url, OPERATOR, timeout=60) as client:
         yield client
 
 

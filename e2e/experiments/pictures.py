@@ -3,69 +3,87 @@
 from typing import Any
 
 import click
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
+from e2e.experiments.animation import animate, stage_of
+from e2e.experiments.chapter_pictures import SCENES, take_chapter
+from e2e.support.console_film import moved_by_hand, watch
 from e2e.support.console_screen import CHROMIUM, PHONE, Screen, chromium, open_screen
-from e2e.support.installation import Installation, running_installation
+from e2e.support.installation import running_installation
+from e2e.support.waiting import until
 from fern.errors import FernError
 from fern.settings import PROJECT_ROOT
 
 IMAGES = PROJECT_ROOT / "docs" / "images"
 OPTIONS: dict[str, dict[str, Any]] = {  # of the browser
+    "console-light": {},
     "console-dark": {"color_scheme": "dark"},
     "console-phone": {"viewport": PHONE},
 }
-PICTURES = ("console-light", *OPTIONS, "console-broken")
+FILM = "console-travels"
+COMPACT = """() => {
+  document.querySelectorAll('.processes, .break, .lead, .replies, #newest').forEach((node) => { node.style.display = 'none'; });
+}"""  # the film is about the tokens
+PICTURES = (*OPTIONS, "console-broken", FILM)
 
 
-def complete_a_labour(screen: Screen) -> None:
+def film_an_event(browser: Browser, url: str) -> None:
+    """One event to two phones and back, with a repeat that turns back."""
+    with moved_by_hand(browser, url, "Barbara", "Radia") as screen:
+        screen.repeat("labour.begun")
+        screen.page.evaluate(COMPACT)
+        screen.switch("Slow motion, 1/20").click()
+        screen.press("Begin", "The labour has begun.")
+        looks = watch(screen, people=2)
+        (IMAGES / f"{FILM}.svg").write_text(animate(stage_of(screen), looks))
+
+
+def begin(screen: Screen) -> None:
+    """Until the event has split, and both texts are with the provider."""
     screen.plan("Barbara", "Radia")
-    screen.press("Begin", "The labour has begun.")
-    screen.press("Start a contraction", "A contraction starts.")
-    screen.press("End the contraction", "The contraction is over.")
-    screen.press("Announce", "Announced.")
-    screen.press("Complete twice, same key", "the same answer, replayed")
     screen.until_balanced()
+    screen.switch("Slow motion, 1/20").click()
+    screen.press("Begin", "The labour has begun.")
+    until(lambda: screen.page.locator(".token.text[data-at=provider]").count() == 2, what="both texts have been sent")
+    screen.button("Pause").click()
 
 
-def begin_a_labour_under_faults(screen: Screen, installation: Installation) -> None:
+def break_it(screen: Screen) -> None:
+    """An event waits for its relay, which is held down."""
     screen.plan("Edsger", "Frances")
     screen.until_balanced()
-    for fault in ("duplicate", "reply-lost"):
-        screen.switch(fault).click()
-        expect(screen.said.first).to_contain_text(f"{fault} is on")
-    screen.press("Kill notification-consumer", "Killed notification-consumer")
-    with installation.stopped("labour-relay"):
-        screen.press("Begin", "The labour has begun.")
-        expect(screen.tile("Labour outbox").locator(".figure")).to_contain_text("1 waiting")
-        take(screen, "console-broken")
+    screen.press("Begin", "The labour has begun.")
+    for name in ("Edsger", "Frances"):
+        expect(screen.told(name)).to_have_text(f"{name} begun ✓")
+    screen.press("Hold labour-relay down", "Killed labour-relay")
+    screen.press("Complete", "The baby is here")
+    expect(screen.tokens("event").filter(has_text="born").last).to_have_attribute("data-state", "waits")
+    expect(screen.process("labour-relay")).to_contain_text("held down")
 
 
-def take(screen: Screen, name: str) -> None:
-    """A picture of the page without the hint."""
-    if (hide := screen.button("Got it")).is_visible():
-        hide.click()
+def take(screen: Screen, name: str, **options: Any) -> None:
     screen.page.evaluate("scrollTo(0, 0)")
-    screen.page.screenshot(path=IMAGES / f"{name}.png")
+    screen.page.screenshot(path=IMAGES / f"{name}.png", **options)
 
 
 @click.command()
 def main() -> None:
-    """Take the pictures of the console in docs/images, of a system of its own."""
+    """Take the pictures of the console in docs/images, for the README and the tutorial, of a system of its own."""
     if CHROMIUM is None:
         raise FernError("no Chromium is installed.", command="apt install chromium")
     with running_installation() as installation, chromium() as browser:
         url = installation.settings.url("console")
-        with open_screen(browser, url) as screen:
-            complete_a_labour(screen)
-            take(screen, "console-light")
+        film_an_event(browser, url)
         for name, options in OPTIONS.items():
-            with open_screen(browser, url, reduced_motion="reduce", **options) as screen:
-                expect(screen.verdict).to_have_class("mark ok")
-                expect(screen.page.locator(".phone").first).to_be_visible()
+            with open_screen(browser, url, **options) as screen:
+                screen.press("Clear all faults", "Every fault of the provider is off.")
+                begin(screen)
                 take(screen, name)
         with open_screen(browser, url) as screen:
-            begin_a_labour_under_faults(screen, installation)
+            break_it(screen)
+            take(screen, "console-broken")
+        for name in SCENES:
+            take_chapter(browser, installation, name)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 
 import httpx
 
-from fern.settings import OPERATIONS_TOKEN
+from fern.settings import OPERATOR_READ_TOKEN, OPERATOR_WRITE_TOKEN
 from fern.tokens import make_token
 
 # For an API process under test: on a busy machine a request may wait long for its turn, and no test depends on that.
 PATIENT = {"HTTP_QUEUE_SECONDS": "60"}
 
-OPERATOR = {"Authorization": f"Bearer {OPERATIONS_TOKEN}"}
+READER = {"Authorization": f"Bearer {OPERATOR_READ_TOKEN}"}
+OPERATOR = {"Authorization": f"Bearer {OPERATOR_WRITE_TOKEN}"}
 
 
 def speaking_as(user: str) -> dict[str, str]:

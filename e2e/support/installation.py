@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+from anyio.from_thread import start_blocking_portal
 from rich.console import Console
 
 from e2e.support.ports import free_port_base
@@ -24,8 +26,10 @@ class Installation:
     def __init__(self, home: str, port_base: int) -> None:
         self.port_base = port_base
         self.settings = Settings(port_base, Path(home))
-        # A `make` below must not inherit the options of the `make test ARGS=…` above it.
-        inherited = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "ARGS")}
+        # A `make` below is a user's own: it inherits neither the options of the `make test ARGS=…` above it nor its level,
+        # with which it would print the directories that it enters and leaves.
+        of_make = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "ARGS")
+        inherited = {name: value for name, value in os.environ.items() if name not in of_make}
         self.environment = {**inherited, "FERN_HOME": home, "FERN_PORT_BASE": str(port_base)}
 
     def fern(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -52,6 +56,17 @@ class Installation:
         finally:
             for process in processes:
                 supervisor.start(process)
+
+    def execute(self, statement: str, service: str = "labour") -> None:
+        """Change the database of a service, also while an event loop runs in this thread."""
+
+        async def run() -> None:
+            connection = await asyncpg.connect(self.settings.postgres.dsn(service, service))
+            await connection.execute(statement)
+            await connection.close()
+
+        with start_blocking_portal() as portal:
+            portal.call(run)
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.fern(*arguments, "--json").stdout)

@@ -27,14 +27,19 @@ from e2e.support.ports import free_port_base
 from e2e.support.waiting import PATIENCE, until
 from fern.audit.auditor import Finding, audit
 from fern.runtime.processes import Process, processes
-from fern.settings import PORTS, PROJECT_ID, PROJECT_ROOT, Settings
+from fern.settings import PORTS, PROJECT_ID, PROJECT_ROOT, SERVICES, Settings, own
 from fern.topology import Declared, apply
 
-BEGUN = "Ada is in labour. We will tell you when the baby is here."
-COMPLETE = "The baby is here! Ada has given birth."
+BEGUN = "FernLabour: Ada is in labour. We will tell you when the baby is here. Reply STOP to stop."
+ANNOUNCED = 'FernLabour: Ada says: "Nearly there!" Reply STOP to stop.'
+COMPLETE = "FernLabour: The baby is here! Ada has given birth. Reply STOP to stop."
 # Each is used once, so that no phone has the text of another labour. The area codes are all in use.
 _area_codes = [100 * first + last for first in range(2, 10) for last in range(1, 20) if last not in (10, 11)]
 _phones = iter([f"+1{area}55501{line:02}" for area in _area_codes for line in range(100)])
+
+
+def unused_phone() -> str:
+    return next(_phones)
 
 
 @dataclass
@@ -69,7 +74,7 @@ class World:
         self.services = [name for name, spec in self._specs.items() if spec.stage == "service"]
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self.labour_api = client(self.settings.url("labour-api"))
-        self.notification_api = client(self.settings.url("notification-api"), OPERATOR)
+        self.operators = {name: client(self.settings.url(f"{name}-operators"), OPERATOR) for name in SERVICES}
         self.sms_sandbox = client(self.settings.url("sms-sandbox"))
         self.pubsub = client(self.settings.url("pubsub-http"))
 
@@ -88,6 +93,9 @@ class World:
             "SMS_ASK_SECONDS": "0.2",
             "RELAY_POLL_SECONDS": "0.2",
             "RATE_LIMIT_PER_MINUTE": "1000000",
+            "READ_LIMIT_PER_MINUTE": "1000000",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "",  # no console runs here
+            "MONITOR_PORT": "0",
             **self._overrides,
         }
 
@@ -108,12 +116,12 @@ class World:
 
     def spawn(self, name: str, overrides: Mapping[str, str] | None = None) -> None:
         spec = self._specs[name]
-        environment = {**self.environment(), **(overrides or {})}
+        environment = own(self.environment(), name.removesuffix("-2")) | dict(overrides or {})
         if spec.heartbeat:
             spec.heartbeat.unlink(missing_ok=True)
             environment["HEARTBEAT_FILE"] = str(spec.heartbeat)
         if name == "labour-api-2":
-            environment["LABOUR_API_PORT"] = str(self.settings.port_base + len(PORTS))
+            environment |= {"LABOUR_API_PORT": str(self.settings.port_base + len(PORTS)), "LABOUR_OPERATORS_PORT": "0"}
         environment["FERN_CRASH_AT"] = f"@{self.crash_file(name)}"
         with self.settings.log(name).open("ab") as log:
             self._started[name] = subprocess.Popen(
@@ -204,7 +212,7 @@ class World:
 
     def subscribe(self, labour: PlannedLabour, name: str) -> str:
         """Returns the id of the subscriber."""
-        labour.people[name] = next(_phones)
+        labour.people[name] = unused_phone()
         body = {"name": name, "phone": labour.people[name]}
         return str(self.request(labour, "POST", "/subscribers", body)["id"])
 

@@ -5,16 +5,19 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from e2e.support.audit_data import AuditedSystem, five_labours
 from e2e.support.background_load import BackgroundLoad
-from e2e.support.console_screen import CHROMIUM, chromium
+from e2e.support.collector import Collector, running_collector
+from e2e.support.console_screen import CHROMIUM, Screen, chromium, open_screen
 from e2e.support.databases import fresh_databases, through
 from e2e.support.installation import Installation, running_installation
 from e2e.support.tcp_proxy import TcpProxy, tcp_proxy
+from e2e.support.waiting import until
 from e2e.support.world import World, running_world
 from fern.runtime.postgres import TemporaryServer
+from fern.runtime.system import processes_now
 
 
 @pytest.fixture(scope="package")
@@ -25,13 +28,24 @@ def database_proxy(postgres: TemporaryServer) -> Iterator[TcpProxy]:
 
 
 @pytest.fixture(scope="package")
+def collector() -> Iterator[Collector]:
+    """Receives the spans of the world's processes."""
+    with running_collector() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="package")
 def world(
-    postgres: TemporaryServer, database_proxy: TcpProxy, tmp_path_factory: pytest.TempPathFactory
+    postgres: TemporaryServer,
+    database_proxy: TcpProxy,
+    collector: Collector,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[World]:
     """Every process, on the embedded bus."""
     databases = asyncio.run(fresh_databases(postgres))
     urls = {service: through(database_proxy, url) for service, url in databases.items()}
-    with running_world(tmp_path_factory.mktemp("world"), urls) as world:
+    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
+    with running_world(tmp_path_factory.mktemp("world"), urls, environment=environment) as world:
         yield world
 
 
@@ -51,6 +65,17 @@ def browser() -> Iterator[Browser]:
         pytest.skip("no Chromium is installed; on Debian: apt install chromium")
     with chromium() as browser:
         yield browser
+
+
+@pytest.fixture
+def screen(browser: Browser, installation: Installation) -> Iterator[Screen]:
+    """The console of the installation. Faults are cleared and processes healthy afterwards."""
+    with open_screen(browser, installation.settings.url("console")) as screen:
+        expect(screen.verdict).to_have_class("mark ok")
+        yield screen
+        screen.button("Clear all faults").click()
+        expect(screen.button("Clear all faults")).not_to_have_attribute("aria-busy", "true")
+        until(lambda: {row.health for row in processes_now(installation.settings)}, lambda seen: seen == {"healthy"})
 
 
 @pytest.fixture

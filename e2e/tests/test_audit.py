@@ -80,6 +80,22 @@ notification: UPDATE notification SET state = 'SUPERSEDED', sid = NULL WHERE id 
     → unexplained effects 6 → lost texts 6 → unexplained texts 6
 notification: UPDATE notification SET state = 'IN_DOUBT', sid = NULL WHERE id = '{7}'
     → unexplained effects 6 → stuck texts 6: fern sms ls --state IN_DOUBT
+notification: UPDATE notification SET consent_required = true WHERE id = '{7}' → unexplained texts 6
+notification: INSERT INTO consent (phone, state, answered_at)
+    SELECT phone, 'REFUSED', sending_at - interval '2 min' FROM notification WHERE id = '{7}'
+    → unexplained texts 6
+notification: INSERT INTO notification
+    (id, event_id, event_type, labour_id, person_id, person_name, phone, channel, body, segments, state)
+    SELECT '{50}', event_id, event_type, labour_id, person_id, '', phone, 'letter', '', 1, 'AWAITING_CONSENT'
+    FROM notification WHERE id = '{7}'
+    → lost texts 6
+notification: INSERT INTO notification
+    (id, event_id, event_type, labour_id, person_id, person_name, phone, channel, body, segments)
+    SELECT new.id::uuid, '{4}', 'consent.requested', labour_id, person_id, '', phone, new.id, '', 1
+    FROM notification, unnest(ARRAY['{50}', '{51}']) AS new (id) WHERE notification.id = '{7}'
+    → duplicated texts 4
+notification: UPDATE notification SET state = 'AWAITING_CONSENT', sid = NULL WHERE id = '{7}'
+    → unexplained effects 6 → lost texts 6 → unexplained texts 6
 """
 
 

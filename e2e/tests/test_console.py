@@ -1,88 +1,180 @@
 """The console in a real browser: a labour is clicked through, processes and providers fail, and the page shows it."""
 
 import re
-from collections.abc import Iterator
-from typing import Any
 
-import httpx
 import pytest
-from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-from playwright.sync_api import APIResponse, Browser, Locator, Route, expect
+from playwright.sync_api import expect
 
-from e2e.experiments.pictures import IMAGES, PICTURES
-from e2e.support.console_screen import PHONE, Screen, open_screen
+from e2e.support.console_screen import Screen, is_in_window, is_inside
 from e2e.support.installation import Installation
-from e2e.support.waiting import until
-from fern.runtime.system import processes_now
 
 
-@pytest.fixture
-def screen(browser: Browser, installation: Installation) -> Iterator[Screen]:
-    with open_screen(browser, installation.settings.url("console")) as screen:
-        expect(screen.verdict).to_have_class("mark ok")
-        yield screen
-        screen.button("Clear all faults").click()
-        until(lambda: {row.health for row in processes_now(installation.settings)}, lambda seen: seen == {"healthy"})
-
-
-def test_everyone_is_told_once_and_every_stage_shows_it(screen: Screen) -> None:
+def test_everyone_is_told_once_and_the_next_step_is_always_recommended(screen: Screen) -> None:
+    recommended = screen.page.locator("#drive .next")
+    screen.plan()
+    expect(recommended).to_have_text("Add a person")
     screen.plan("Barbara", "Radia")
+    expect(recommended).to_have_text("Begin")
 
     screen.button("Begin").click()
     expect(screen.page.locator(".phone[data-lit]", has_text="Barbara")).to_be_visible()  # first: it lasts six seconds
     expect(screen.said.first).to_contain_text("The labour has begun. 2 on the list, each to be told once.")
-    expect(screen.phone("Radia").locator(".body")).to_contain_text(["Ada is in labour."])
+    expect(recommended).to_have_text("Announce")
     screen.press("Begin", "Refused: This labour has begun already.")
+    expect(screen.page.locator("#result")).to_have_text("✕ Refused: This labour has begun already.")
     screen.press("Start a contraction", "A contraction starts.")
     screen.press("End the contraction", "The contraction is over.")
     screen.press("Announce", "Announced. 2 on the list")
     for name in ("Barbara", "Radia"):  # a text that had not gone out would be superseded by the birth
         expect(screen.phone(name).locator(".body")).to_contain_text(["Nearly there!", "Ada is in labour."])
+    expect(recommended).to_have_text("Complete")
     screen.press("Complete twice, same key", "Second tap, same key: the same answer, replayed. No one is told twice.")
     expect(screen.said.nth(1)).to_contain_text("First tap: the baby is here!")
 
-    expect(screen.page.locator("#told")).to_have_text("labour.completed: 2 of 2 told")
     for name in ("Barbara", "Radia"):
         texts = screen.phone(name).locator(".body")
         expect(texts).to_contain_text(["The baby is here!", "Nearly there!", "Ada is in labour."])
-        expect(screen.page.locator("#people li", has_text=name)).to_have_text(f"{name}told 3 times")
-    expect(screen.page.get_by_role("combobox", name="Event", exact=True)).to_contain_text("labour.completed")
-    hops = screen.page.locator(".hops li")
+        expect(screen.told(name)).to_have_text(f"{name} begun ✓ announced ✓ born ✓")
+    expect(recommended).to_have_text("Plan a labour")
+    screen.until_balanced()
+
+    screen.page.locator("#events button", has_text="born").first.click()
+    hops = screen.page.locator("#panel .hops li")
     expect(hops.filter(has_text="SMS delivered")).to_have_count(2)
     expect(hops.first).to_contain_text(re.compile(r"\+0 ms.*request PUT .*/complete · idempotency key"))
     for name in ("Barbara", "Radia"):
         expect(hops.filter(has_text=f"SMS sent to {name}")).to_have_count(1)
-    screen.until_balanced()
-    screen.press("Complete", "Refused: This labour is complete")
+    screen.button("Play again on the stage").click()
+    expect(screen.tokens("event").filter(has_text="born").last).to_be_visible()
+    expect(screen.phone("Radia").locator(".body")).to_have_count(3)  # a replay sends nothing
 
 
-def test_the_account_is_balanced_after_faults_and_crashes(screen: Screen, installation: Installation) -> None:
+def test_an_event_waits_where_its_process_is_held_down_and_goes_on_when_it_is_released(screen: Screen) -> None:
     screen.plan("Edsger", "Frances")
     screen.until_balanced()
-    before, pid = screen.account(), pid_of(installation, "notification-consumer")
+    before = screen.account()
 
-    for fault in ("duplicate", "reply-lost"):
-        screen.switch(fault).click()
-        expect(screen.said.first).to_contain_text(f"{fault} is on, 100% of the time.")
-    expect(screen.verdict).to_have_text("◷ 2 faults on, on purpose")
-    screen.press("Kill notification-consumer", f"Killed notification-consumer (pid {pid}); the supervisor starts it")
-    with installation.stopped("labour-relay"):
-        screen.press("Begin", "The labour has begun.")
-        outbox = screen.tile("Labour outbox")
-        expect(outbox.locator(".figure")).to_contain_text(re.compile(r"1 waiting\s*✕ relay down"))
-        expect(outbox.locator(".facts")).to_contain_text(re.compile(r"oldest \d"))
+    screen.press("Hold labour-relay down", "Killed labour-relay; it stays down until it is released.")
+    expect(screen.process("labour-relay")).to_contain_text("✕ held down")
+    expect(screen.verdict).to_have_text("✕ labour-relay: held down")
+    screen.press("Begin", "The labour has begun.")
+    waiting = screen.tokens("event").filter(has_text="begun").last
+    expect(waiting).to_have_attribute("data-state", "waits")
+    expect(waiting).to_have_attribute("aria-label", "labour.begun, at: Database, waits for labour-relay")
+    assert is_inside(waiting, screen.station("outbox"))
+    expect(screen.told("Edsger")).to_have_text("Edsger nothing yet")
+    screen.press("Announce", "Announced.")
+    expect(screen.page.locator("#drive .next")).to_have_text("Complete")  # also while no one has been told
 
-    consumer = screen.tile("Topics").locator(".processes li", has_text="notification-consumer")
-    expect(consumer.get_by_role("img", name=re.compile("restarted"))).to_be_visible()
+    screen.press("Kill notification-consumer", "Killed notification-consumer (pid")
+    screen.press("Release labour-relay", "labour-relay is started again.")
+
     for name in ("Edsger", "Frances"):
-        expect(screen.phone(name).locator(".body")).to_contain_text(["Ada is in labour."])
+        expect(screen.phone(name).locator(".body").first).to_contain_text("Nearly there!")
+        expect(screen.told(name)).to_contain_text("announced ✓")
+    expect(screen.process("notification-consumer").get_by_role("img", name=re.compile("restarted"))).to_be_visible()
     screen.until_balanced()
-    assert screen.account()["SMS"] == before["SMS"] + 2
-    until(lambda: screen.account()["absorbed"] > before["absorbed"], what="a repetition is absorbed")
-    screen.press("Clear all faults", "is off")
-    for fault in ("duplicate", "reply-lost"):
-        expect(screen.switch(fault)).not_to_be_checked()
-    expect(screen.verdict).to_have_text("✓ all is well")
+    sent = screen.account()["SMS"] - before["SMS"]
+    assert 2 <= sent <= 4  # the announcement supersedes a "begun" that was not sent yet
+
+
+@pytest.mark.parametrize("story", ["Publish, then die", "The answer is lost", "The bus repeats everything"])
+def test_a_story_breaks_the_system_and_no_text_is_sent_twice(screen: Screen, story: str) -> None:
+    screen.plan("Ken")
+    screen.until_balanced()
+    before = screen.account()
+
+    screen.record_tokens()
+    screen.button(f"Play: {story}").click()
+    expect(screen.page.locator("[data-station=client]")).to_be_in_viewport()
+
+    if story == "The answer is lost":
+        screen.until_token("doubt", "Ken?", "provider", "gone")  # it was asked
+    else:
+        screen.until_token("repeat", "begun ↩", "topic", "gone")  # it turned back
+    expect(screen.told("Ken")).to_have_text("Ken begun ✓")
+    expect(screen.phone("Ken").locator(".body")).to_have_count(1)
+    screen.until_balanced()
+    after = screen.account()
+    assert after["SMS"] == before["SMS"] + 1
+    assert (after["absorbed"] > before["absorbed"]) == (story != "The answer is lost")
+
+
+def test_two_consumers_race_and_one_of_them_writes_the_text(screen: Screen) -> None:
+    screen.plan("Margaret")
+
+    screen.press("Play: Two consumers race", "The labour has begun.")
+
+    expect(screen.process("notification-consumer-2")).to_contain_text("healthy")
+    expect(screen.told("Margaret")).to_have_text("Margaret begun ✓")
+    expect(screen.phone("Margaret").locator(".body")).to_have_count(1)
+    screen.until_balanced()
+    screen.press("Clear all faults", "notification-consumer: 1 running.")
+    expect(screen.process("notification-consumer-2")).to_have_count(0)
+
+
+def test_a_text_waits_in_the_ledger_until_the_person_answers_yes(screen: Screen) -> None:
+    consent = screen.switch("SMS consent required")
+    consent.click()
+    expect(screen.said.first).to_contain_text("Consent is required: a person is asked first")
+    expect(consent).to_be_checked()
+
+    screen.plan("Grace")
+    texts = screen.phone("Grace").locator(".body")
+    expect(texts).to_contain_text(["YES"])
+    screen.press("Begin", "The labour has begun.")
+    waiting = screen.tokens("text").filter(has_text="Grace").last
+    expect(waiting).to_have_attribute("aria-label", "text Grace, at: Ledger, waits until the person replies YES")
+    screen.phone("Grace").get_by_role("button", name="answers YES").click()
+
+    expect(texts.filter(has_text="Ada is in labour.")).to_have_count(1)
+    expect(screen.told("Grace")).to_have_text("Grace asked ✓ begun ✓")
+    consent.click()
+    expect(screen.said.first).to_contain_text("Consent is assumed")
+    expect(consent).not_to_be_checked()
+
+
+def test_dead_letters_and_parked_rows_are_settled_by_reason_after_a_preview(
+    screen: Screen, installation: Installation
+) -> None:
+    def spoil(press: str, says: str, change: str) -> None:
+        screen.button("Hold labour-relay down").click()
+        expect(screen.button("Release labour-relay")).to_be_visible()
+        screen.press(press, says)
+        installation.execute(f"UPDATE outbox SET {change} WHERE published_at IS NULL")
+        screen.button("Release labour-relay").click()
+
+    aside, panel = screen.page.locator("#aside"), screen.page.locator("#panel")
+    screen.plan("Leslie")
+    screen.press("Begin", "has begun")
+    expect(aside).to_contain_text("No dead letters and no parked rows.")
+
+    spoil("Announce", "Announced", "payload = jsonb_set(payload::jsonb, '{roster_version}', '\"x\"')::text")
+    dead = aside.locator("#dead-list li")
+    expect(dead).to_contain_text("wrong-schema 1 message · labour.announced, for notification")
+    expect(screen.verdict).to_have_text("◷ 1 message set aside, for you to decide")
+    dead.get_by_role("button", name="Look").click()
+    expect(panel).to_contain_text("1 of 1 dead letter, without names, numbers and texts.")
+    expect(panel).to_contain_text("[private]")
+    assert is_in_window(panel)  # what was looked up has made it longer
+    dead.get_by_role("button", name="Give up").click()
+    expect(panel).to_contain_text("They never have an effect, not even after a replay")
+    panel.get_by_role("button", name="Give up").click()
+    expect(screen.said.first).to_contain_text("1 message is given up, and will never have an effect.")
+    expect(dead).to_have_count(0)
+
+    too_long = """attributes = attributes || jsonb_build_object('spoilt', repeat('x', 1025)), attempts = 9"""
+    spoil("Complete", "The baby is here", too_long)
+    parked = aside.locator("#parked-list li")
+    expect(parked).to_contain_text("1 message · labour.completed, in the outbox of labour")
+    expect(screen.tokens("event").filter(has_text="born").last).to_have_attribute("data-state", "bad")
+    installation.execute("UPDATE outbox SET attributes = attributes - 'spoilt'")
+    parked.get_by_role("button", name="Send again").click()
+    expect(panel).to_contain_text("The relay tries 1 parked row of 1 labour again, with all attempts left.")
+    panel.get_by_role("button", name="Send again").click()
+
+    expect(screen.phone("Leslie").locator(".body").first).to_contain_text("The baby is here!")
+    expect(aside).to_contain_text("No dead letters and no parked rows.")
 
 
 def test_while_the_apis_are_down_old_data_is_marked_and_a_request_waits(
@@ -91,12 +183,12 @@ def test_while_the_apis_are_down_old_data_is_marked_and_a_request_waits(
     screen.plan("Leslie")
 
     with installation.stopped("labour-api", "notification-api"):
-        outbox = screen.tile("Labour outbox")
-        expect(outbox.locator(".figure .mark")).to_have_text(re.compile(r"\? as of \d\d:\d\d:\d\d"))
-        expect(outbox).to_have_attribute("data-stale", "")
-        expect(outbox.locator(".processes li", has_text="labour-api")).to_contain_text("✕ down")
-        expect(screen.page.locator("#told")).to_have_text("labour-api does not answer; this is how it was")
-        expect(screen.page.locator("#account-note")).to_contain_text("notification-api and labour-api do not answer")
+        for station in ("outbox", "ledger"):
+            expect(screen.station(station)).to_have_attribute("data-stale", "")
+            expect(screen.station(station)).to_contain_text("does not answer")
+        expect(screen.process("labour-api")).to_contain_text("✕ held down")
+        expect(screen.page.locator("#phase")).to_have_text("not known: labour-api does not answer")
+        expect(screen.page.locator("#account-note")).to_contain_text("notification-api does not answer")
         expect(screen.verdict).to_have_text("✕ 2 processes are not well")
         screen.button("Begin").click()
         expect(screen.button("Begin")).to_have_attribute("aria-busy", "true")
@@ -116,131 +208,3 @@ def test_while_the_console_is_down_the_page_says_so_and_reconnects_by_itself(
 
     expect(screen.page.locator("#offline")).to_be_hidden()
     expect(screen.verdict).to_have_text("✓ all is well")
-
-
-def test_everything_can_be_done_with_the_keyboard(screen: Screen) -> None:
-    screen.plan("Ken")
-    screen.page.reload()
-    screen.page.keyboard.press("Tab")
-    expect(screen.page.get_by_role("link", name="Skip to the labour")).to_be_focused()
-
-    for name, key, says in (
-        ("Begin", "Enter", "The labour has begun."),
-        ("Kill notification-dispatcher", "Space", "Killed notification-dispatcher"),
-    ):
-        tab_to(screen, screen.button(name))
-        screen.page.keyboard.press(key)
-        expect(screen.said.first).to_contain_text(says)
-    fault = screen.switch("slow")
-    tab_to(screen, fault)
-    screen.page.keyboard.press("Space")
-    expect(fault).to_be_checked()
-    screen.page.keyboard.press("Space")
-    expect(fault).not_to_be_checked()
-
-    expect(screen.phone("Ken").locator(".body")).to_contain_text(["Ada is in labour."])
-
-
-def test_a_switch_that_is_pressed_again_before_the_answer_arrives_is_switched_twice(screen: Screen) -> None:
-    held = list[tuple[Route, APIResponse]]()
-    screen.page.route("**/api/faults/sms/slow", lambda route: held.append((route, route.fetch())), times=1)
-    fault = screen.switch("slow")
-
-    fault.click()
-    expect(fault).to_be_checked()  # the page knows that the fault is on; the answer to the click is still on its way
-    fault.click()
-    [(route, answer)] = held
-    route.fulfill(response=answer)
-
-    expect(fault).not_to_be_checked()
-
-
-DARK = {"color_scheme": "dark"}
-
-
-@pytest.mark.parametrize("options", [{}, DARK, {"viewport": PHONE}, {"viewport": PHONE, **DARK}], ids=str)
-def test_the_page_is_accessible_and_no_element_is_wider_than_the_screen(
-    browser: Browser, installation: Installation, options: Any
-) -> None:
-    with open_screen(browser, installation.settings.url("console"), reduced_motion="reduce", **options) as screen:
-        expect(screen.verdict).to_have_class("mark ok")
-        expect(screen.page.locator(".faults li")).to_have_count(19)
-        expect(screen.page.locator(".phone").first).to_be_visible()
-
-        found = Axe().run(screen.page)
-        too_wide = screen.page.evaluate(
-            "[...document.querySelectorAll('main *, header *')].filter((node) => node.checkVisibility()"
-            " && node.getBoundingClientRect().right > document.documentElement.clientWidth + 1).map((node) => node.outerHTML)"
-        )
-
-        assert found.violations_count == 0, found.generate_report()
-        assert too_wide == []
-
-
-def test_the_hint_stays_until_it_is_closed_and_colours_follow_the_system_until_they_are_chosen(screen: Screen) -> None:
-    def ground() -> str:
-        return str(screen.page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
-
-    hint, light = screen.page.locator("#hint"), ground()
-    expect(hint).to_contain_text("Then kill labour-relay")
-    screen.button("Got it").click()
-    expect(hint).to_be_hidden()
-    screen.page.emulate_media(color_scheme="dark")
-    dark = ground()
-    assert light != dark
-
-    screen.button("Colours: auto").click()  # light, from now on
-    assert ground() == light
-    screen.page.reload()
-    expect(screen.verdict).to_have_class("mark ok")
-    expect(hint).to_be_hidden()
-    assert ground() == light
-    screen.button("Colours: light").click()
-    assert ground() == dark
-
-
-FOREIGN: list[dict[str, str]] = [
-    *({"Origin": origin} for origin in ("http://elsewhere.example", "null")),
-    *({"Sec-Fetch-Site": site} for site in ("cross-site", "same-site")),
-    {"Host": "elsewhere.example", "Origin": "http://elsewhere.example"},
-    {"Content-Type": "text/plain"},
-    {},
-]
-
-
-@pytest.mark.parametrize("headers", FOREIGN, ids=str)
-def test_a_page_of_another_origin_cannot_press_the_buttons(installation: Installation, headers: dict[str, str]) -> None:
-    url, pid = installation.settings.url("console"), pid_of(installation, "labour-relay")
-    own = {"Origin": url, "Content-Type": "application/json"} if headers else {}
-
-    answer = httpx.post(f"{url}/api/processes/labour-relay/kill", content="{}", headers=own | headers)
-
-    assert answer.status_code == 403
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert pid_of(installation, "labour-relay") == pid
-
-
-def test_the_page_loads_nothing_from_other_origins_and_cannot_be_framed(installation: Installation) -> None:
-    policy = httpx.get(installation.settings.url("console")).headers["content-security-policy"]
-
-    assert "default-src 'self'" in policy
-    assert "frame-ancestors 'none'" in policy
-    assert httpx.get(installation.settings.url("console"), headers={"Host": "elsewhere.example"}).status_code == 403
-
-
-def test_the_docs_have_every_picture_of_the_console_and_no_other() -> None:
-    assert {path.stem for path in IMAGES.glob("*.png")} == set(PICTURES)
-
-
-def pid_of(installation: Installation, name: str) -> int | None:
-    return next(row.pid for row in processes_now(installation.settings) if row.process == name)
-
-
-def tab_to(screen: Screen, target: Locator) -> None:
-    """Press Tab until the target has the focus, which must be visible."""
-    for _ in range(100):
-        screen.page.keyboard.press("Tab")
-        if target.evaluate("(node) => node === document.activeElement"):
-            assert target.evaluate("(node) => getComputedStyle(node).outlineStyle") == "solid"
-            return
-    raise AssertionError("the target cannot be reached with the keyboard")

@@ -23,14 +23,17 @@ def pins(lock: str) -> dict[str, str]:
 def programs() -> set[Path]:
     """Everything that `make` runs with the running lock: our code without tests, and the experiments with their support.
 
-    The program that takes the pictures of the documentation drives a browser, and is for developers only.
+    The programs that make the pictures of the documentation drive a browser, and are for developers only; so is `fern alerts`,
+    which says so. `infra/checks` has a lock of its own.
     """
     folders = ("shared", "services", "infra", "e2e/experiments")
     found, waiting = set[Path](), [path for folder in folders for path in ROOT.glob(f"{folder}/**/*.py")]
-    waiting.remove(ROOT / "e2e/experiments/pictures.py")
+    for name in ("animation", "pictures", "chapter_pictures"):
+        waiting.remove(ROOT / f"e2e/experiments/{name}.py")
+    waiting = [path for path in waiting if path.parent != ROOT / "e2e/experiments/alerts"]
     while waiting:
         path = waiting.pop()
-        if path in found or "tests" in path.parts:
+        if path in found or "tests" in path.parts or path.parent == ROOT / "infra/checks":
             continue
         found.add(path)
         files = [ROOT / f"{module.replace('.', '/')}.py" for module in imported(path) if module.startswith("e2e.")]

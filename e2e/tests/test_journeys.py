@@ -5,7 +5,7 @@ import pytest
 from conftest import BUSES
 from e2e.experiments.chaos.statistics import check_statistics
 from e2e.support.waiting import until
-from e2e.support.world import BEGUN, COMPLETE, PlannedLabour, World
+from e2e.support.world import ANNOUNCED, BEGUN, COMPLETE, PlannedLabour, World
 
 
 @pytest.fixture(params=["world" if bus == "embedded" else "google_world" for bus in BUSES])
@@ -21,10 +21,10 @@ def test_everyone_is_told_when_it_begins_and_when_the_baby_is_here(any_world: Wo
     any_world.begin(labour)
     any_world.until_everyone_is_told(labour, BEGUN)
     any_world.request(labour, "POST", "/updates", {"kind": "announcement", "text": "Nearly there!"})
-    any_world.until_everyone_is_told(labour, BEGUN, "Ada: Nearly there!")
+    any_world.until_everyone_is_told(labour, BEGUN, ANNOUNCED)
     any_world.complete(labour)
 
-    any_world.until_everyone_is_told(labour, BEGUN, "Ada: Nearly there!", COMPLETE)
+    any_world.until_everyone_is_told(labour, BEGUN, ANNOUNCED, COMPLETE)
     any_world.until_nothing_is_lost_or_doubled(labour)
 
 
@@ -69,7 +69,7 @@ def test_the_status_callbacks_of_the_provider_end_in_delivered_and_the_labour_kn
     world.complete(labour)
 
     def delivered() -> bool:
-        items = world.notification_api.get(f"/api/v1/labours/{labour.id}/notifications").json()["items"]
+        items = world.operators["notification"].get(f"/api/v1/labours/{labour.id}/notifications").json()["items"]
         return [item["state"] for item in items] == ["DELIVERED"]
 
     until(delivered, what="delivered")

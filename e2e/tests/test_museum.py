@@ -36,9 +36,11 @@ MISTAKES = [
     "Python's hash() as the lock key",
     "retention shorter than replay",
     "tell those who are known",
+    "consent without a lock",
     "send inside the transaction",
     "no look at the clock",
     "no fence around the outcome",
+    "one queue for all",
     "the last status wins",
 ]
 MARK_BEFORE_PUBLISH = EXHIBITS[2]

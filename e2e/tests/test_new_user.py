@@ -1,8 +1,14 @@
 """The system as a new user meets it: `make up`, `make demo`, and every command of the README."""
 
 import re
+from pathlib import Path
+
+import pytest
 
 from e2e.support.installation import Installation
+from e2e.support.ports import free_port_base
+from e2e.support.transcript import matches, run, steps
+from e2e.support.waiting import until
 from fern.settings import PROJECT_ROOT
 
 
@@ -26,30 +32,46 @@ def test_the_demo_sends_every_text_once_even_while_processes_are_killed(installa
 
 
 def test_up_again_changes_nothing(installation: Installation) -> None:
-    before = {item["process"]: item["pid"] for item in installation.json("status")["items"]}
+    """Tried again while a process that another test has killed is still on its way back: then `up` does all its steps."""
 
-    again = installation.fern("up", "--embedded")
+    def pids() -> dict[str, int]:
+        return {item["process"]: item["pid"] for item in installation.json("status")["items"]}
 
-    assert again.returncode == 0, again.stderr
-    assert re.findall(r"http://\S+", again.stdout)[0] == installation.settings.url("console")
-    assert {item["process"]: item["pid"] for item in installation.json("status")["items"]} == before
+    def up_again() -> tuple[bool, str]:
+        before, again = pids(), installation.fern("up", "--embedded")
+        return again.returncode == 0 and pids() == before, again.stdout + again.stderr
+
+    _, printed = until(up_again, lambda seen: seen[0] and "already up" in seen[1], what="`up` changes nothing")
+
+    assert printed.splitlines()[1] == "FernLabour is already up"
+    assert re.findall(r"http://\S+", printed)[0] == installation.settings.url("console")
 
 
-README = (PROJECT_ROOT / "README.md").read_text()
-COMMANDS = re.findall(r"^```sh\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
-RUN_ELSEWHERE = {"make up", "make test"}  # the fixture does the one, and this is part of the other
+@pytest.mark.system
+def test_the_exit_code_of_a_failed_command_is_visible_through_make(tmp_path: Path) -> None:
+    nothing = Installation(str(tmp_path), free_port_base())
+
+    status, audit = (nothing.run(["make", target]) for target in ("status", "audit"))
+
+    assert status.returncode == audit.returncode == 2, "make has one code for all failures"
+    assert "Error 19" in status.stderr
+    assert "(exit code 19)" in audit.stderr
 
 
-def test_every_command_in_the_readme_does_what_it_says(installation: Installation) -> None:
-    lines = [line for block in COMMANDS for line in block.splitlines() if line not in RUN_ELSEWHERE]
-    script = installation.adapt("set -euo pipefail\n" + "\n".join(lines))
+README = PROJECT_ROOT / "README.md"
+RUN_ELSEWHERE = "make test\n"  # this is part of it
 
-    done = installation.run(["bash", "-c", script])
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert '"phase":"complete"' in done.stdout
-    assert "labour-already-completed" in done.stdout
-    assert "The baby is here! Eve has given birth." in done.stdout
-    assert done.stdout.count("4 texts, each exactly once") == 2  # make demo, and again while things are broken
-    assert "nothing is parked" in done.stdout
-    assert "clean: every event and every text is accounted for" in done.stdout
+def test_every_command_in_the_readme_does_what_it_says(installation: Installation, tmp_path: Path) -> None:
+    here = steps(installation.adapt(README.read_text()), RUN_ELSEWHERE)
+
+    printed, failures, _ = run(here, installation, tmp_path)
+
+    assert failures == [], "".join(printed)
+    assert len(printed) == len(here) + 1, printed[-1]
+    for step, output in zip(here, printed, strict=False):
+        if step.output is not None and not matches(output, step.output):
+            pytest.fail(f"README.md:{step.line} promises\n{step.output}\nbut it printed\n{output}", pytrace=False)
+    everything = "".join(printed)
+    assert everything.count("4 texts, each exactly once") == 2  # make demo, and again while things are broken
+    assert "nothing is parked" in everything

@@ -12,6 +12,7 @@ from functools import partial
 import httpx
 
 from e2e.support.databases import connect
+from e2e.support.metrics import monitor
 from e2e.support.tcp_proxy import TcpProxy
 from e2e.support.waiting import until
 from e2e.support.world import COMPLETE, PlannedLabour, World
@@ -72,6 +73,9 @@ def test_a_read_only_database_is_named_by_every_worker_and_dead_letters_nothing(
         world.complete(labour)
         for name in affected:
             until(lambda: beat(world, name), lambda beat: "it is read-only" in beat["reason"], what=name)  # noqa: B023
+            live, ready, metrics = (ask(world, name, path) for path in ("/health/live", "/health/ready", "/metrics"))
+            assert (live.status_code, ready.status_code, metrics.status_code) == (200, 503, 200)
+            assert live.json()["state"] == "waiting"
 
     world.until_everyone_is_told(labour, COMPLETE)
     assert "dead-lettered" not in log.read_text()[before:]
@@ -94,6 +98,11 @@ def beat(world: World, process: str) -> dict[str, str]:
     """The state of a worker, as its heartbeat tells it."""
     written: dict[str, str] = json.loads(world.settings.heartbeat(process).read_text())
     return written
+
+
+def ask(world: World, process: str, path: str) -> httpx.Response:
+    """An answer of the listener for probes."""
+    return monitor(world.settings.heartbeat(process), path)
 
 
 @contextmanager

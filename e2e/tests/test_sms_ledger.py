@@ -19,14 +19,15 @@ from tests.sms_parts import PHONE, local_settings, notification
 @pytest.fixture
 async def notification_api(notification_url: str, bus_host: str, tmp_path: Path) -> AsyncIterator[Installation]:
     """An installation in which only notification-api runs."""
-    async with served(build(local_settings(notification_url))) as url:
-        yield Installation(str(tmp_path), int(url.rpartition(":")[2]) - PORTS["notification-api"])
+    apis = build(local_settings(notification_url))
+    async with served(apis.public), served(apis.operators) as url:
+        yield Installation(str(tmp_path), int(url.rpartition(":")[2]) - PORTS["notification-operators"])
 
 
 async def in_doubt(units: UnitsOfWork) -> str:
     message = notification()
     async with units() as uow:
-        await ledger.insert_pending(uow.connection, [message])
+        await ledger.insert_pending(uow, [message])
         await uow.connection.execute("UPDATE notification SET state = 'IN_DOUBT', in_doubt_at = clock_timestamp()")
     return str(message.id)
 

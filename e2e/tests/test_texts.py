@@ -5,6 +5,7 @@ The cases come from the OpenAPI descriptions of both services, so a new field, p
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -20,9 +21,9 @@ from e2e.support.api import OPERATOR, speaking_as
 from fern.tokens import make_token
 from labour import app as labour
 from labour.settings import LOCAL_SECRET
-from labour.settings import Settings as LabourSettings
+from labour.settings import ApiSettings as LabourSettings
 from notification import app as notification
-from notification.settings import Settings as NotificationSettings
+from notification.settings import ApiSettings as NotificationSettings
 
 Api = AsyncTestClient[Litestar]
 
@@ -34,22 +35,32 @@ JUDGED_BY_THE_CONSUMER = {"/pubsub/push"}
 
 
 @pytest.fixture
-async def labour_api(labour_url: str) -> AsyncIterator[Api]:
-    settings = LabourSettings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url})
-    async with AsyncTestClient(labour.build(settings)) as api:
-        yield api
+async def apis(labour_url: str, notification_url: str, bus_host: str) -> AsyncIterator[dict[str, Api]]:
+    """Both listeners of both services. The operators' ones are named by their service and `-operators`."""
+    local = {"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url, "NOTIFICATION_DATABASE_URL": notification_url}
+    built = {
+        "labour": labour.build(LabourSettings.load(local)),
+        "notification": notification.build(NotificationSettings.load(local)),
+    }
+    found = dict[str, Api]()
+    async with AsyncExitStack() as running:
+        for service, both in built.items():
+            public = AsyncTestClient(both.public, base_url="http://127.0.0.1")
+            operators = AsyncTestClient(both.operators, base_url="http://127.0.0.1")
+            found[service] = await running.enter_async_context(public)
+            operators.blocking_portal = public.blocking_portal  # one event loop for both: they share connections
+            found[f"{service}-operators"] = await running.enter_async_context(operators)
+        yield found
 
 
 @pytest.fixture
-async def notification_api(notification_url: str, bus_host: str) -> AsyncIterator[Api]:
-    settings = NotificationSettings.load({"FERN_MODE": "local", "NOTIFICATION_DATABASE_URL": notification_url})
-    async with AsyncTestClient(notification.build(settings)) as api:
-        yield api
+def labour_api(apis: dict[str, Api]) -> Api:
+    return apis["labour"]
 
 
 @pytest.fixture
-def apis(labour_api: Api, notification_api: Api) -> dict[str, Api]:
-    return {"labour": labour_api, "notification": notification_api}
+def notification_api(apis: dict[str, Api]) -> Api:
+    return apis["notification"]
 
 
 def assert_refused(answer: Response, field: str) -> None:
@@ -109,7 +120,9 @@ def texts(schema: dict[str, Any], body: dict[str, Any]) -> Iterator[tuple[str, s
 # The walk
 
 
-@pytest.mark.parametrize(("service", "expected"), [("labour", 15), ("notification", 6)])
+@pytest.mark.parametrize(
+    ("service", "expected"), [("labour", 8), ("labour-operators", 6), ("notification-operators", 6)]
+)
 async def test_every_text_of_every_body_is_checked(apis: dict[str, Api], service: str, expected: int) -> None:
     api = apis[service]
     schema, tried = api.app.openapi_schema.to_schema(), 0
@@ -118,7 +131,7 @@ async def test_every_text_of_every_body_is_checked(apis: dict[str, Api], service
         body = body_of(schema, operation)
         if body is None:
             continue
-        valid, headers = example(schema, body), headers_for(service, path)
+        valid, headers = example(schema, body), headers_for(service)
         for name, shortest in texts(schema, body):
             tried += 1
             for text in NEVER + ([] if name in LINES else IN_ONE_LINE):
@@ -128,12 +141,15 @@ async def test_every_text_of_every_body_is_checked(apis: dict[str, Api], service
     assert tried >= expected
 
 
-@pytest.mark.parametrize(("service", "expected"), [("labour", 40), ("notification", 15)])
+@pytest.mark.parametrize(
+    ("service", "expected"),
+    [("labour", 25), ("labour-operators", 12), ("notification", 2), ("notification-operators", 12)],
+)
 async def test_every_parameter_and_stored_header_is_checked(apis: dict[str, Api], service: str, expected: int) -> None:
     api, tried = apis[service], 0
 
     for method, path, operation in operations(api.app.openapi_schema.to_schema()):
-        headers = headers_for(service, path)
+        headers = headers_for(service)
         for parameter in operation.get("parameters", []):
             name, tried = parameter["name"], tried + 1
             for bad in ("%00", f"{uuid4()}%00", f"{uuid4().hex[:-1]}%0a", "a%C2%85"):
@@ -151,16 +167,91 @@ async def test_every_parameter_and_stored_header_is_checked(apis: dict[str, Api]
     assert tried >= expected
 
 
-def real(path: str) -> str:
+DEEP = b"[" * 45_000 + b"]" * 45_000
+HOSTILE = {
+    "nested": DEEP,
+    "nested, not closed": b"[" * 90_000,
+    "nested objects": b'{"a":' * 15_000 + b"1" + b"}" * 15_000,
+    "a number of 5,000 digits": b"9" * 5_000,
+    "a number without end": b"1e999",
+    "not a number": b"NaN",
+    "nothing": b"",
+}
+TIMES = ["0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59Z"]
+
+
+@pytest.mark.parametrize(
+    ("service", "expected"), [("labour", 60), ("labour-operators", 30), ("notification-operators", 30)]
+)
+async def test_no_body_causes_an_error_of_ours(apis: dict[str, Api], service: str, expected: int) -> None:
+    """As the whole body, and in place of each of its fields. The labour exists, so that the request reaches its command."""
+    api, tried = apis[service], 0
+    schema = api.app.openapi_schema.to_schema()
+
+    for method, path, operation in operations(schema):
+        body = body_of(schema, operation)
+        if body is None:
+            continue
+        known, headers = await a_labour(api, service)
+        valid = {name: json.dumps(value).encode() for name, value in example(schema, body).items()}
+        bodies = {**HOSTILE}
+        for name, field in body["properties"].items():
+            strange = {**HOSTILE, "an empty object": b"{}", "null": b"null"}
+            if (
+                resolved(schema, field).get("format") == "date-time"
+            ):  # first: null starts a contraction, and one runs at a time
+                strange = {time: json.dumps(time).encode() for time in TIMES} | strange
+            for what, value in strange.items():
+                fields = {**valid, name: value}
+                pairs = (json.dumps(one).encode() + b":" + content for one, content in fields.items())
+                bodies[f"{name}: {what}"] = b"{" + b",".join(pairs) + b"}"
+        for what, content in bodies.items():
+            answer = await api.request(method, real(path, known), content=content, headers=headers)
+            assert answer.status_code < 500, f"{method} {path}, {what}: {answer.status_code} {answer.text}"
+            tried += 1
+
+    assert tried >= expected
+
+
+NUMBERS_AND_TIMES = ["", "-1", "0", "1e9", "9" * 30, "NaN", "%2B5", "%D9%A5", "x" * 3_000, *TIMES]
+
+
+@pytest.mark.parametrize("service", ["labour", "labour-operators", "notification", "notification-operators"])
+async def test_no_parameter_causes_an_error_of_ours(apis: dict[str, Api], service: str) -> None:
+    api = apis[service]
+
+    for method, path, operation in operations(api.app.openapi_schema.to_schema()):
+        known, headers = await a_labour(api, service)
+        for parameter in operation.get("parameters", []):
+            if parameter["in"] != "query":
+                continue
+            for value in NUMBERS_AND_TIMES:
+                url = f"{real(path, known)}?{parameter['name']}={value.replace('+', '%2B')}"
+                answer = await api.request(method, url, headers=headers)
+                assert answer.status_code < 500, f"{method} {url}: {answer.status_code} {answer.text}"
+
+
+async def a_labour(api: Api, service: str) -> tuple[str, dict[str, str]]:
+    """The id of a new labour and the headers of its mother; for operators, of nothing, and theirs."""
+    if service != "labour":
+        return str(uuid4()), OPERATOR
+    mother = speaking_as(f"mother-{uuid4()}")
+    planned = await api.post("/api/v1/labours", json={"mother_name": "Ada"}, headers=mother)
+    return str(planned.json()["id"]), mother
+
+
+def real(path: str, labour_id: str = "") -> str:
     """The path with an id in place of each parameter."""
+    if labour_id:
+        path = path.replace("{labour_id}", labour_id)
     while "{" in path:
         before, _, rest = path.partition("{")
         path = f"{before}{uuid4()}{rest.partition('}')[2]}"
     return path
 
 
-def headers_for(service: str, path: str) -> dict[str, str]:
-    return OPERATOR if service == "notification" or path.startswith("/operations") else speaking_as("ada")
+def headers_for(service: str) -> dict[str, str]:
+    return OPERATOR if service.endswith("-operators") else speaking_as("ada")
 
 
 # What is no field of a description
@@ -214,7 +305,7 @@ async def test_a_body_that_cannot_be_decoded_is_an_invalid_request(labour_api: A
 async def test_a_signed_form_is_checked_where_it_is_stored(
     notification_api: Api, path: str, form: dict[str, str], status: int
 ) -> None:
-    settings = NotificationSettings.load({"FERN_MODE": "local", "NOTIFICATION_DATABASE_URL": "-"})
+    settings = NotificationSettings.load({"FERN_MODE": "local", "NOTIFICATION_DATABASE_URL": "postgresql+asyncpg://n"})
     url = f"/webhooks/twilio/{path}"
     signature = RequestValidator(settings.twilio_auth_token).compute_signature(settings.public_url + url, form)
 

@@ -1,4 +1,4 @@
-"""`fern trace` and `fern audit` on a running system: the whole path of an event without personal data, and no false finding."""
+"""`fern trace` and `fern audit` on a running system: the whole path of an event without phone numbers, and no false finding."""
 
 import asyncio
 from datetime import datetime
@@ -72,12 +72,29 @@ def test_the_trace_of_a_status_event_leads_back_to_its_cause(world: World, labou
     assert back["claimed"]["by"] == "labour"
 
 
-def test_a_trace_contains_no_name_no_phone_number_and_no_text(world: World, labour: PlannedLabour) -> None:
-    told = world.fern("trace", completed(world, labour).id)
+def test_a_trace_names_people_and_contains_no_phone_number_and_no_text(world: World, labour: PlannedLabour) -> None:
+    event = completed(world, labour)
 
+    told = world.fern("trace", event.id)
+
+    for hop, fact in (("SMS delivered", "to"), ("told", "person")):
+        assert sorted(step.facts[fact] for step in event.steps if step.hop == hop) == ["Alan", "Grace"]
     assert "SMS delivered" in told
-    for secret in ("Grace", "Alan", "Ada", "The baby is here", *labour.people.values()):
+    assert "to Grace" in told
+    for secret in ("The baby is here", *labour.people.values()):
         assert secret not in told
+
+
+def test_two_people_with_the_same_name_are_told_apart_by_their_ids(world: World) -> None:
+    labour = world.plan("Grace")
+    world.subscribe(labour, "Grace")
+    world.complete(labour)
+
+    def called() -> set[str]:
+        return {step.facts["to"] for step in completed(world, labour).steps if step.hop == "SMS sent"}
+
+    until(lambda: len(called()) == 2, what="both texts are sent")
+    assert all(UUID(name.removeprefix("Grace ")) for name in called())
 
 
 def test_a_repeated_delivery_is_shown_as_absorbed(world: World) -> None:

@@ -112,8 +112,9 @@ class Environment:
     def drop(self, url: str) -> None:
         self.sql(self.server.dsn(), f"DROP DATABASE {_name(url)} WITH (FORCE)")
 
-    def settle(self, url: str) -> None:
-        """After filling: what autovacuum would have done by itself in time."""
+    def settle(self, url: str, *, pauses: bool = False) -> None:
+        """After filling: what autovacuum would have done by itself in time; with `pauses`, as slowly as by itself."""
+        self.sql(self.server.dsn(), f"ALTER DATABASE {_name(url)} SET vacuum_cost_delay = {2 if pauses else 0}")
         self.sql(self.server.dsn(_name(url)), "VACUUM (ANALYZE)")
 
     # The bus
@@ -151,10 +152,14 @@ class Environment:
     # Processes
 
     def variables(self, **more: str) -> dict[str, str]:
-        """The environment of every process: local settings, our bus, and no limit on rates."""
+        """The environment of every process: local settings, our bus, no telemetry, and no limit on rates."""
         local = Settings(1024, self.directory).environment()
-        rates = {"RATE_LIMIT_PER_MINUTE": "1000000", "SMS_PER_SECOND": "1000000"}
-        return {**os.environ, **local, "PUBSUB_EMULATOR_HOST": self.bus.target, **rates, **more}
+        level = os.environ.get("LOG_LEVEL") or "INFO"
+        limits = ("RATE_LIMIT_PER_MINUTE", "READ_LIMIT_PER_MINUTE", "SMS_PER_SECOND", "SMS_SEGMENTS_PER_NUMBER")
+        rates = dict.fromkeys(limits, "1000000")
+        alone = {f"{service.upper()}_OPERATORS_PORT": "0" for service in SERVICES}  # every port is for an API
+        ours = {"PUBSUB_EMULATOR_HOST": self.bus.target, "LOG_LEVEL": level, "OTEL_EXPORTER_OTLP_ENDPOINT": ""}
+        return {**os.environ, **local, **ours, **rates, **alone, **more}
 
     def child(self, module: str, **more: str) -> Child:
         log = self.directory / f"{module}-{uuid4().hex[:8]}.log"
@@ -219,6 +224,6 @@ def new_environment() -> Iterator[Environment]:
     with tempfile.TemporaryDirectory(prefix="fern-bench-") as name, temporary_server(Path(name), fsync=True) as server:
         asyncio.run(ensure_service_databases(server.dsn()))
         for service in SERVICES:
-            migrate(service, server.url(service, service))
+            migrate(service, server.url(service, f"{service}_owner"))
         with on_server(server, Path(name)) as environment:
             yield environment

@@ -16,7 +16,7 @@ from e2e.experiments.bench.http_load import encode, exchange
 PROBE_INTERVAL = 0.2  # seconds
 RAMP = 0.5  # seconds in which the clients start
 _RETRY_AFTER = re.compile(rb"retry-after: *(\d+)", re.IGNORECASE)
-_READY = b"GET /health/ready HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n"
+_READY = b"GET /health/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 async def measure(

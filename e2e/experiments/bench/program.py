@@ -15,18 +15,23 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import uvloop
+from opentelemetry import trace
 
 from e2e.experiments.bench.sampler import sampled
+from servicekit import metrics_export, telemetry
 from servicekit.logs import configure
+from servicekit.process import collect_garbage_rarely
 
 
 class Stopwatch:
-    """Seconds on the clock, and seconds of CPU time of this process."""
+    """Seconds on the clock, and seconds of CPU time of this process. Both include the sending of spans that were made."""
 
     def __init__(self) -> None:
         self._clock, self._cpu = time.perf_counter(), time.process_time()
 
     def read(self, count: int, **more: Any) -> dict[str, Any]:
+        if flush := getattr(trace.get_tracer_provider(), "force_flush", None):  # there is an SDK
+            flush()
         seconds, cpu = time.perf_counter() - self._clock, time.process_time() - self._cpu
         return {"count": count, "seconds": seconds, "cpu": cpu, **more}
 
@@ -48,8 +53,14 @@ def main(module: str, log: str) -> None:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     configure("bench", "INFO")
-    run = asyncio.run if ".articles." in module else uvloop.run  # as the processes of the services do
+    run = asyncio.run
+    if ".articles." not in module:  # as the processes of the services do
+        run = uvloop.run
+        collect_garbage_rarely()
+    stop_traces, stop_metrics = telemetry.start("bench"), metrics_export.start("bench")
     run(serve(import_module(module).measure, answers))
+    stop_traces()
+    stop_metrics()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 accepted = list[float]()
 
 
-class Messages(asyncio.Protocol):
+class Requests(asyncio.Protocol):
+    """HTTP as our clients use it. What a subclass answers is all that it does."""
+
     def __init__(self) -> None:
         self._received = b""
 
@@ -30,14 +32,22 @@ class Messages(asyncio.Protocol):
             if len(self._received) < whole:
                 return
             is_post, self._received = self._received.startswith(b"POST"), self._received[whole:]
-            self._transport.write(self._create() if is_post else self._report())
+            self._transport.write(self.answer_post(whole - end - 4) if is_post else self.answer_get())
 
-    def _create(self) -> bytes:
+    def answer_post(self, size: int) -> bytes:
+        raise NotImplementedError
+
+    def answer_get(self) -> bytes:
+        raise NotImplementedError
+
+
+class Messages(Requests):
+    def answer_post(self, size: int) -> bytes:
         accepted.append(time.time())
         sid = f"SM{time.monotonic_ns():032x}"
         return answer("201 Created", {"sid": sid, "status": "queued", "num_segments": "1", "error_code": None})
 
-    def _report(self) -> bytes:
+    def answer_get(self) -> bytes:
         report = answer("200 OK", {"accepted": list(accepted)})
         accepted.clear()
         return report

@@ -59,7 +59,9 @@ def explain(world: World, run: Run) -> str:
 
 
 @click.command()
-@click.option("--profile", type=click.Choice([*PROFILES]), default="default", show_default=True)
+@click.option(
+    "--profile", type=click.Choice([*PROFILES]), default="default", show_default=True, help="How long and how hard."
+)
 @click.option(
     "--seconds", type=click.FloatRange(5, 36_000), help="How long faults are injected; else as the profile says."
 )

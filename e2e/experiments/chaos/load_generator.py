@@ -158,7 +158,7 @@ async def run_labour(apis: Sequence[httpx.AsyncClient], log: ClientLog, draw: ra
     if draw.random() < 0.3:
         await unsubscribe()
     await pause()
-    begun = f"{mother} is in labour. We will tell you when the baby is here."
+    begun = f"FernLabour: {mother} is in labour. We will tell you when the baby is here. Reply STOP to stop."
     course = draw.random()
     if course < 0.4:
         await client.send("PUT", f"{labour}/begin", ("labour.begun",))
@@ -176,12 +176,12 @@ async def run_labour(apis: Sequence[httpx.AsyncClient], log: ClientLog, draw: ra
     if draw.random() < 0.5:
         body = {"kind": "announcement", "text": "Nearly there!"}
         await client.send("POST", f"{labour}/updates", ("labour.announced",), body)
-        expect_text(f"{mother}: Nearly there!")
+        expect_text(f'FernLabour: {mother} says: "Nearly there!" Reply STOP to stop.')
         await pause()
     if subscribed and draw.random() < 0.2:
         await unsubscribe()
     await client.send("PUT", f"{labour}/complete", ("labour.completed",))
-    expect_text(f"The baby is here! {mother} has given birth.")
+    expect_text(f"FernLabour: The baby is here! {mother} has given birth. Reply STOP to stop.")
     log.labours += 1
 
 

@@ -48,7 +48,7 @@ LIMIT = 180.0  # seconds for an exhibit, which takes one or two unless it is bro
 _OPENING = """
 # The bug museum
 
-Twenty-one mistakes that people make on the way to exactly-once. `fern museum` reintroduces each of them, outside the services,
+Twenty-four mistakes that people make on the way to exactly-once. `fern museum` reintroduces each of them, outside the services,
 and runs one scenario twice, on a real PostgreSQL and a real bus: with our part no promise may be broken, and with the mistake the
 check must report exactly the violations below. The numbers are those of the [promises](guarantees.md). The mistakes follow the
 path of an event: the command, the relay, the consumer, the sender, the projection.
@@ -112,7 +112,7 @@ async def _testbed(postgres: TemporaryServer, bus: Running) -> AsyncIterator[Tes
     try:
         async with notification.begin() as connection:
             await connection.execute(text("CREATE TABLE effect (number integer NOT NULL)"))
-        yield Testbed(labour, notification, urls["notification"], client, bus.broker)
+        yield Testbed(labour, notification, urls["labour"], urls["notification"], client, bus.broker)
     finally:
         await client.close()
         await labour.dispose()

@@ -17,6 +17,7 @@ PROMISES = {
     7: "an event that cannot be processed delays no other labour",
     8: "a retried request with the same key has one effect",
     9: "an older status never overwrites a newer one",
+    14: "one labour's traffic does not delay another's notifications, and no number is texted without its owner's consent",
 }
 
 Part = Any  # what the scenario tests: a relay, a consumer, a lock key …

@@ -23,6 +23,7 @@ from contracts import registry
 from contracts.events import Event, LabourCompleted, SubscriberAdded
 from e2e.support import sample_events
 from e2e.support.crash import SimulatedCrash
+from e2e.support.databases import as_owner
 from e2e.support.sample_events import Happened
 from messaging import claims
 from messaging.bus import Message
@@ -53,6 +54,7 @@ class Testbed:
 
     labour: AsyncEngine
     notification: AsyncEngine
+    labour_url: str
     notification_url: str
     bus: PubSub
     broker: Broker
@@ -65,11 +67,11 @@ class Testbed:
 
     async def clear(self) -> None:
         """Delete all rows, so that the scenario can run again."""
-        async with self.labour.begin() as labour, self.notification.begin() as notification:
-            await labour.execute(text("TRUNCATE outbox, labour, labour_update, told, idempotency_key CASCADE"))
-            await notification.execute(
-                text("TRUNCATE effect, processed_event, notification, roster, roster_member, outbox")
-            )
+        await as_owner(self.labour_url, "TRUNCATE outbox, labour, labour_update, told, idempotency_key CASCADE")
+        tables = "processed_event, notification, consent, roster, roster_member, outbox"
+        await as_owner(self.notification_url, f"TRUNCATE {tables}")
+        async with self.notification.begin() as notification:
+            await notification.execute(text("DELETE FROM effect"))
 
     async def emit(self, *numbers: int, labour: str = "ada") -> None:
         await sample_events.emit(self.in_labour, *(Happened(labour, number) for number in numbers))

@@ -24,7 +24,7 @@ from e2e.experiments.quest.risks import main as risks
 from e2e.experiments.quest.runner import compare
 from e2e.experiments.quest.sms import main as sms
 from fern.errors import FernError
-from fern.output import json_option, print_json
+from fern.output import Group, json_option, print_json
 from servicekit.logs import configure
 
 LABOURS, SEED = 100, 1
@@ -59,7 +59,7 @@ def read_rates(wanted: Sequence[str]) -> dict[str, float]:
     return rates
 
 
-@click.group("quest", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("quest", cls=Group, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--labours", type=click.IntRange(1, MOST_LABOURS), default=LABOURS, show_default=True, help="How many.")
 @click.option(
     "--seed", type=click.IntRange(0), default=SEED, show_default=True, help="Decides which faults hit which labour."

@@ -22,7 +22,7 @@ from labour.application.access import CommandContext
 from labour.application.command_runner import CommandRunner
 from labour.application.commands import complete_labour
 from labour.storage import Labours
-from messaging import claims, trace
+from messaging import claims
 from messaging.aggregate import Recorded
 from messaging.bus import Message, Outgoing
 from messaging.claims import Claim
@@ -77,7 +77,7 @@ class Parts:
                 version=happened.event.version,
                 subject=happened.key,
                 time=happened.occurred_at,
-                traceparent=trace.current(),
+                traceparent=None,
             )
             await self.bus.publish(happened.event.type, [Outgoing(msgspec.json.encode(happened.event), context)])
 

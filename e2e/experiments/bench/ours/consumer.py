@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import repeat
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +11,7 @@ import msgspec
 from uuid_utils.compat import uuid7
 
 from contracts.events import Event, LabourCompleted, SubscriberAdded
+from e2e.experiments.bench.contexts import contexts
 from e2e.experiments.bench.program import Stopwatch
 from messaging.bus import Message
 from messaging.consumer import Verdict
@@ -22,14 +24,13 @@ from notification.consumer import NAME, create_consumer
 
 DEFAULTS: dict[str, Any] = Receiver.__init__.__kwdefaults__ or {}
 BATCH, WORKERS = int(DEFAULTS["batch_size"]), int(DEFAULTS["workers"])
-TRACE = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
 
 
-def message(event: Event) -> Message:
+def message(event: Event, traceparent: str | None = None) -> Message:
     """The event as the bus delivers it."""
     event_id, key = uuid7(), str(event.labour_id)
     about = {"type": event.type, "version": event.version, "subject": key, "time": datetime.now(UTC)}
-    context = attributes(id=event_id, source="labour", traceparent=TRACE, **about)  # type: ignore[arg-type]
+    context = attributes(id=event_id, source="labour", traceparent=traceparent, **about)  # type: ignore[arg-type]
     return Message(f"{NAME}.{event.type}", str(event_id), str(event_id), msgspec.json.encode(event), context, 1)
 
 
@@ -42,13 +43,18 @@ def subscribe(labour_id: UUID) -> list[Message]:
     ]
 
 
-def complete(labour_id: UUID) -> Message:
+def complete(labour_id: UUID, traceparent: str | None = None) -> Message:
     now = datetime.now(UTC)
-    return message(LabourCompleted(labour_id=labour_id, roster_version=2, mother_name="Ada", completed_at=now))
+    event = LabourCompleted(labour_id=labour_id, roster_version=2, mother_name="Ada", completed_at=now)
+    return message(event, traceparent)
 
 
-async def measure(*, url: str, project: str, labours: Sequence[str], subscribes: bool = False) -> dict[str, Any]:
-    """Handle one completion of each labour; with `subscribes`, the events that fill its roster."""
+async def measure(
+    *, url: str, project: str, labours: Sequence[str], subscribes: bool = False, traced: bool = False
+) -> dict[str, Any]:
+    """Handle one completion of each labour, with a trace context if `traced`; with `subscribes`, the events that fill its
+    roster.
+    """
     engine = create_engine(url, process="bench")
     bus = PubSub(project)
 
@@ -57,7 +63,11 @@ async def measure(*, url: str, project: str, labours: Sequence[str], subscribes:
 
     consumer = create_consumer(units_of_work, bus, lambda: None)
     ids = [UUID(labour) for labour in labours]
-    messages = [one for labour in ids for one in subscribe(labour)] if subscribes else [complete(one) for one in ids]
+    traceparents = contexts() if traced else repeat(None)
+    if subscribes:
+        messages = [one for labour in ids for one in subscribe(labour)]
+    else:
+        messages = [complete(labour, next(traceparents)) for labour in ids]
     batches = iter([messages[start : start + BATCH] for start in range(0, len(messages), BATCH)])
     verdicts = list[Verdict]()
 

@@ -8,7 +8,7 @@ from e2e.experiments.bench.program import Stopwatch
 from e2e.support.databases import connect
 from notification.delivery import ledger
 from notification.delivery.process import run_dispatcher
-from notification.settings import Settings
+from notification.settings import DispatcherSettings
 
 _UNSENT = "SELECT EXISTS (SELECT FROM notification WHERE state IN ('PENDING', 'SENDING'))"
 _DUE = "UPDATE notification SET next_attempt_at = now()"
@@ -18,7 +18,7 @@ LOOK, SETTLE = 0.01, 0.5  # seconds
 async def measure(*, url: str, base_url: str, count: int) -> dict[str, Any]:
     variables = {"NOTIFICATION_DATABASE_URL": url, "TWILIO_BASE_URL": base_url}
     stop, watcher = asyncio.Event(), await connect(url)
-    settings = Settings.load({**os.environ, **variables})
+    settings = DispatcherSettings.load({**os.environ, **variables})
     running = asyncio.create_task(run_dispatcher(stop, settings))
     await asyncio.sleep(SETTLE)  # until it is connected, as it is in production when work arrives
     await watcher.execute(_DUE)

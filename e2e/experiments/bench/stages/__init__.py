@@ -12,6 +12,7 @@ from e2e.experiments.bench.stages import (
     overload,
     relay,
     sms,
+    telemetry,
 )
 
 STAGES: tuple[Stage, ...] = (
@@ -20,6 +21,7 @@ STAGES: tuple[Stage, ...] = (
     relay.STAGE,
     consumer.STAGE,
     sms.STAGE,
+    telemetry.STAGE,
     latency.STAGE,
     old_transaction.STAGE,
     growth.STAGE,

@@ -1,14 +1,14 @@
 """`PUT …/complete`: one server process of each design, 16 connections, every labour completed once."""
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from uuid import uuid4
 
 import psutil
 
-from e2e.experiments.bench.environment import Environment, WorkMissing
+from e2e.experiments.bench.environment import Child, Environment, WorkMissing
 from e2e.experiments.bench.stage import Case, Measured, Options, Round, Stage, rotated
 from e2e.experiments.bench.tables import create_articles_tables, create_limits_tables
 from e2e.support.ports import free_port_base
@@ -63,6 +63,25 @@ def _headers(mother: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {make_token(mother)}", "Idempotency-Key": f'"{uuid4()}"'}
 
 
+def serve_ours(environment: Environment, url: str, port: int, profile: str = "", **variables: str) -> Target:
+    """Our API on this database; with `profile` under the sampler, which SIGUSR1 starts."""
+    profiled = ("-m", "e2e.experiments.bench.sampler", profile) if profile else ("-m",)
+    variables |= {"LABOUR_DATABASE_URL": url, "LABOUR_API_PORT": str(port)}
+    ready = f"http://127.0.0.1:{port}/health/ready"
+    process = environment.process(*profiled, "labour", "api", ready=ready, **variables)
+    return Target(environment, url, "labour", (port, psutil.Process(process.pid)), "/api/v1/labours/{}/complete")
+
+
+def complete(load: Child, target: Target, count: int, settle: float = 0.0) -> Measured:
+    """Complete `count` labours. The CPU time is that of the server until `settle` seconds after the last answer."""
+    before = sum(target.process.cpu_times()[:2])
+    result = load.ask(port=target.port, requests=target.next(count), connections=CONNECTIONS)
+    if result["statuses"] != {"200": count}:
+        raise WorkMissing(f"of {count} completions, the answers were {result['statuses']}.")
+    time.sleep(settle)
+    return Measured.rate({**result, "cpu": sum(target.process.cpu_times()[:2]) - before})
+
+
 @contextmanager
 def start(environment: Environment, options: Options) -> Iterator[Round]:
     count = options.sized(REQUESTS)
@@ -81,30 +100,22 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
         process = environment.process(*command, ready=f"http://127.0.0.1:{port + number}/ready")
         return port + number, psutil.Process(process.pid)
 
-    profiled = ("-m", "e2e.experiments.bench.sampler", options.profile) if options.profile else ("-m",)
-    variables = {"LABOUR_DATABASE_URL": ours, "LABOUR_API_PORT": str(port)}
-    ready = f"http://127.0.0.1:{port}/health/ready"
-    api = environment.process(*profiled, "labour", "api", ready=ready, **variables)
-    ours_server = port, psutil.Process(api.pid)
     handler = serve("articles.handler", 1, articles)
     with_guards, without = serve("limits.handler", 2, guarded), serve("limits.handler", 3, unguarded)
     targets = {
         "articles": Target(environment, articles, "labours", handler, "/labours/{}/complete"),
-        "ours": Target(environment, ours, "labour", ours_server, "/api/v1/labours/{}/complete"),
+        "ours": serve_ours(environment, ours, port, options.profile),
         "guarded": Target(environment, guarded, "labour", with_guards, "/guarded/{}/complete"),
         "unguarded": Target(environment, unguarded, "labour", without, "/unguarded/{}/complete"),
     }
     load = environment.child("http_load")
 
     def measure(name: str, number: int) -> Measured:
-        target = targets[name]
         if options.profile and name == "ours" and number:
-            target.process.send_signal(signal.SIGUSR1)  # the sampler starts now, when everything is imported and warm
-        before = sum(target.process.cpu_times()[:2])
-        result: dict[str, Any] = load.ask(port=target.port, requests=target.next(count), connections=CONNECTIONS)
-        if result["statuses"] != {"200": count}:
-            raise WorkMissing(f"of {count} completions, the answers were {result['statuses']}.")
-        return Measured.rate({**result, "cpu": sum(target.process.cpu_times()[:2]) - before})
+            targets[name].process.send_signal(
+                signal.SIGUSR1
+            )  # the sampler starts now, when everything is imported and warm
+        return complete(load, targets[name], count)
 
     yield lambda number: {name: measure(name, number) for name in rotated(list(targets), number)}
 

@@ -29,6 +29,20 @@ def with_rosters(environment: Environment, count: int) -> tuple[str, list[str]]:
     return url, labours
 
 
+def handle(
+    environment: Environment, name: str, template: str, count: int, ask: Callable[[str], dict[str, Any]]
+) -> Measured:
+    """Let a design handle `count` events on a copy of `template`."""
+    url = environment.copy(template, "notification" if name == "ours" else name)
+    result = ask(url)
+    table = "notifications" if name in ("articles", "ten") else "notification"
+    [[written]] = environment.sql(url, f"SELECT count(*) FROM {table}")
+    if written != PEOPLE * count:
+        raise WorkMissing(f"consumer, {name}: {written} notifications of {count} events.")
+    environment.drop(url)
+    return Measured.rate(result)
+
+
 @contextmanager
 def start(environment: Environment, options: Options) -> Iterator[Round]:
     count, few = options.sized(EVENTS, least=100), options.sized(ARTICLES_EVENTS, least=20)
@@ -39,34 +53,18 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
     environment.sql(limits, _MEMBERS.format(count=count))
     environment.settle(limits)
     programs = {name: environment.child(f"{name}.consumer") for name in ("articles", "ours", "limits")}
-    runs: dict[str, tuple[str, str, int, Callable[[str], dict[str, Any]]]] = {
-        "articles": (
-            articles,
-            "notifications",
-            few,
-            lambda url: programs["articles"].ask(url=url, count=few, at_once=1),
-        ),
-        "ten": (articles, "notifications", few, lambda url: programs["articles"].ask(url=url, count=few, at_once=10)),
+    runs: dict[str, tuple[str, int, Callable[[str], dict[str, Any]]]] = {
+        "articles": (articles, few, lambda url: programs["articles"].ask(url=url, count=few, at_once=1)),
+        "ten": (articles, few, lambda url: programs["articles"].ask(url=url, count=few, at_once=10)),
         "ours": (
             ours,
-            "notification",
             count,
             lambda url: programs["ours"].ask(url=url, project=PROJECT_ID, labours=labours, profile=options.profile),
         ),
-        "set": (limits, "notification", count, lambda url: programs["limits"].ask(url=url, count=count)),
+        "set": (limits, count, lambda url: programs["limits"].ask(url=url, count=count)),
     }
 
-    def measure(name: str) -> Measured:
-        template, table, events, ask = runs[name]
-        url = environment.copy(template, "notification" if name == "ours" else name)
-        result = ask(url)
-        [[written]] = environment.sql(url, f"SELECT count(*) FROM {table}")
-        if written != PEOPLE * events:
-            raise WorkMissing(f"consumer, {name}: {written} notifications of {events} events.")
-        environment.drop(url)
-        return Measured.rate(result)
-
-    yield lambda number: {name: measure(name) for name in rotated(list(runs), number)}
+    yield lambda number: {name: handle(environment, name, *runs[name]) for name in rotated(list(runs), number)}
 
 
 STAGE = Stage(

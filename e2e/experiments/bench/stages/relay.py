@@ -29,12 +29,25 @@ _LIMITS = """
 """
 
 
-def filled_outbox(environment: Environment, count: int) -> str:
-    """A labour database with this many events to publish, to be copied."""
+def filled_outbox(environment: Environment, count: int, *, traced: bool = False) -> str:
+    """A labour database with this many events to publish, to be copied. With `traced`, they have trace contexts."""
     url = environment.copy(environment.server.url("labour", "labour"), "labour")
-    environment.child("ours.outbox").ask(url=url, count=count)
+    environment.child("ours.outbox").ask(url=url, count=count, traced=traced)
     environment.settle(url)
     return url
+
+
+def drain(
+    environment: Environment, name: str, template: str, count: int, ask: Callable[..., dict[str, Any]]
+) -> Measured:
+    """Let a design publish all events of a copy of `template`."""
+    url = environment.copy(template, "labour" if name == "ours" else name)
+    result = ask(url=url, project=PROJECT_ID, count=count)
+    if (waiting := environment.waiting()) != count:
+        raise WorkMissing(f"relay, {name}: {waiting} of {count} events are on the bus.")
+    environment.purge()
+    environment.drop(url)
+    return Measured.rate(result)
 
 
 @contextmanager
@@ -57,16 +70,9 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
         "publish": lambda **order: programs["limits"].ask(**order, only_publish=True),
     }
 
-    def measure(name: str) -> Measured:
-        url = environment.copy(templates[name], "labour" if name == "ours" else name)
-        result = asks[name](url=url, project=PROJECT_ID, count=count)
-        if (waiting := environment.waiting()) != count:
-            raise WorkMissing(f"relay, {name}: {waiting} of {count} events are on the bus.")
-        environment.purge()
-        environment.drop(url)
-        return Measured.rate(result)
-
-    yield lambda number: {name: measure(name) for name in rotated(list(templates), number)}
+    yield lambda number: {
+        name: drain(environment, name, templates[name], count, asks[name]) for name in rotated(list(templates), number)
+    }
 
 
 STAGE = Stage(

@@ -36,18 +36,40 @@ def accepted(stand_in: str) -> list[float]:
     return times
 
 
+def with_messages(environment: Environment, count: int, *, traced: bool = False) -> str:
+    """A notification database with this many messages that become due later, to be copied. With `traced`, they have trace
+    contexts.
+    """
+    url, labours = with_rosters(environment, count // PEOPLE)
+    environment.child("ours.consumer").ask(url=url, project=PROJECT_ID, labours=labours, traced=traced)
+    environment.sql(url, "UPDATE notification SET next_attempt_at = now() + interval '1 day'")
+    environment.settle(url)
+    return url
+
+
+def send(
+    environment: Environment, name: str, stand_in: str, template: str, count: int, ask: Callable[[str], dict[str, Any]]
+) -> Measured:
+    """Let a design send `count` messages of a copy of `template`, which may be empty if it needs no database."""
+    url = environment.copy(template, "notification" if name == "ours" else name) if template else ""
+    accepted(stand_in)
+    result = ask(url)
+    if (sent := len(accepted(stand_in))) != count or result["count"] != count:
+        raise WorkMissing(f"sms, {name}: the stand-in accepted {sent} of {count} messages.")
+    if url:
+        environment.drop(url)
+    return Measured.rate(result)
+
+
 @contextmanager
 def start(environment: Environment, options: Options) -> Iterator[Round]:
     count = options.sized(MESSAGES, least=60) // PEOPLE * PEOPLE
     stand_in = start_stand_in(environment)
-    ours, labours = with_rosters(environment, count // PEOPLE)
-    environment.child("ours.consumer").ask(url=ours, project=PROJECT_ID, labours=labours)
+    ours = with_messages(environment, count)
     articles = environment.new_database("articles")
     create_articles_tables(articles)
     environment.sql(articles, _ARTICLES.format(count=count))
-    environment.sql(ours, "UPDATE notification SET next_attempt_at = now() + interval '1 day'")
-    for url in (ours, articles):
-        environment.settle(url)
+    environment.settle(articles)
     programs = {
         "articles": environment.child("articles.sender"),
         "ours": environment.child("ours.sms", LOG_LEVEL="INFO"),
@@ -62,14 +84,7 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
 
     def measure(name: str) -> Measured:
         template, ask = runs[name]
-        url = environment.copy(template, "notification" if name == "ours" else name) if template else ""
-        accepted(stand_in)
-        result = ask(url)
-        if (sent := len(accepted(stand_in))) != count or result["count"] != count:
-            raise WorkMissing(f"sms, {name}: the stand-in accepted {sent} of {count} messages.")
-        if url:
-            environment.drop(url)
-        return Measured.rate(result)
+        return send(environment, name, stand_in, template, count, ask)
 
     yield lambda number: {name: measure(name) for name in rotated(list(runs), number)}
 

@@ -13,9 +13,10 @@ from messaging.unit_of_work import UnitOfWork
 from notification.delivery import ledger
 from notification.delivery.dispatcher import Dispatcher
 from notification.delivery.twilio import Accepted, NotSent, SendOutcome, Twilio
-from notification.domain.notification import Lease
+from notification.domain.notification import Lease, Notification
 from notification.domain.transitions import record_sent
 
+BEHIND_ALL = "late: the birth was sent after 40 texts of another labour"
 TWO_TEXTS = "duplicated: labour.completed was told to the same person 2 times"
 
 
@@ -65,3 +66,13 @@ class NoFenceAroundTheOutcome(Dispatcher):
                 await uow.connection.execute("UPDATE notification SET state = 'PENDING' WHERE id = $1", lease.id)
         else:
             await super()._record(lease, outcome)
+
+
+@exhibit("one queue for all", scenarios.another_labour_has_much_to_say, ledger.insert_pending, 14, BEHIND_ALL)
+async def one_queue_for_all(uow: UnitOfWork, notifications: Sequence[Notification]) -> None:
+    """All texts waited in one queue, in the order of their arrival. It looks right because the first to come is the first to be
+    served. But the provider takes about one text a second, and one labour may have fifty people: with a few announcements its
+    texts fill the queue for an hour, and the birth of another labour waits behind all of them.
+    """
+    await ledger.insert_pending(uow, notifications)
+    await uow.connection.execute("UPDATE notification SET priority = 0, turn = created_at WHERE state = 'PENDING'")

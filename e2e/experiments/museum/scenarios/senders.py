@@ -2,24 +2,32 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import text
+from uuid_utils.compat import uuid7
 
 import sms_sandbox
 from contracts.events import Event, LabourCompleted
 from e2e.experiments.museum.testbed import PHONE, Hold, Testbed, armed, our_reaction
 from e2e.support.crash import SimulatedCrash
 from messaging.consumer import React
+from messaging.unit_of_work import UnitOfWork
 from notification.delivery import dispatcher
 from notification.delivery.dispatcher import Dispatcher
 from notification.delivery.reconciler import Reconciler
 from notification.delivery.twilio import SendOutcome, Twilio
+from notification.domain.notification import Notification
 
 NO_CALLBACK = "http://127.0.0.1:9/"  # nothing listens there
+ANNOUNCEMENTS, PEOPLE = 4, 10
+ADA = UUID(int=6)
+
+Post = Callable[[UnitOfWork, Sequence[Notification]], Awaitable[object]]
 
 
 async def a_sender_dies_after_the_call(bed: Testbed, part: Callable[[Twilio], React[Event]]) -> list[str]:
@@ -59,6 +67,35 @@ async def a_sender_is_paused_beyond_its_lease(bed: Testbed, part: type[Dispatche
             await first
         await _settle(bed, other, reconciler)
         return _check_texts(sandbox)
+
+
+async def another_labour_has_much_to_say(bed: Testbed, part: Post) -> list[str]:
+    """Four announcements of one labour to ten people wait to be sent. Then another labour is completed, and Grace must be told.
+    The sender sends one text at a time.
+    """
+    for sequence in range(ANNOUNCEMENTS):
+        async with bed.in_notification() as uow:
+            await part(uow, [_text("labour.announced", ADA, number, sequence) for number in range(PEOPLE)])
+    async with bed.in_notification() as uow:
+        await part(uow, [_text("labour.completed", UUID(int=7), PEOPLE, 1)])
+
+    async with _provider() as (provider, sandbox):
+        sender = _sender(bed, provider, in_flight=1)
+        before = 0
+        while await sender.run_once() and not sandbox.sandbox.store.newest(_phone(PEOPLE), 1):
+            before += 1
+        return [f"late: the birth was sent after {before} texts of another labour"] if before else []
+
+
+def _text(event_type: str, labour_id: UUID, person: int, sequence: int) -> Notification:
+    new_id, body = uuid7(), f"{event_type} {sequence}"
+    return Notification(
+        new_id, uuid7(), event_type, labour_id, UUID(int=person), "Grace", _phone(person), body, 1, sequence=sequence
+    )
+
+
+def _phone(person: int) -> str:
+    return f"+120255502{person:02}"
 
 
 def _check_texts(sandbox: sms_sandbox.Address) -> list[str]:

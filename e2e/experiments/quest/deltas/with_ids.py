@@ -217,7 +217,7 @@ class Ours(PostingLedger):
 
     name = "ours: claim and ledger"
     breaks = "Right under every misfortune; two rows for each event, one of them for the retention only."
-    forget = "TRUNCATE processed_event"
+    forget = "DELETE FROM processed_event"
 
     async def handle(self, worker: Worker, event: Event) -> Verdict:
         async with worker.connection.transaction():
