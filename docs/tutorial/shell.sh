@@ -11,6 +11,11 @@ from fern.settings import Settings
 here = Settings.load()
 for name, value in {
     **here.environment(),
+    "LABOUR_OPERATORS_PORT": 0,  # an API that you start has no listener for operators: the port is taken
+    "LABOUR_OWNER_URL": here.environment("labour-migrations")["LABOUR_DATABASE_URL"],
+    "NOTIFICATION_OWNER_URL": here.environment("notification-migrations")["NOTIFICATION_DATABASE_URL"],
+    "OPERATORS": here.url("labour-operators"),
+    "NOTIFICATION_OPERATORS": here.url("notification-operators"),
     "LABOURS": here.url("labour-api") + "/api/v1/labours",
     "PHONES": here.url("sms-sandbox"),
     "BUS": here.url("pubsub-http"),
@@ -21,9 +26,9 @@ for name, value in {
     print(f"export {name}=\"{value}\"")
 ')"
 
-# psql as one of the services. It comes with the embedded PostgreSQL, and works for the one in Docker as well.
-labour_sql() { "$PSQL" "${LABOUR_DATABASE_URL/+asyncpg/}" -qX -P pager=off -P null=null "$@"; }
-notification_sql() { "$PSQL" "${NOTIFICATION_DATABASE_URL/+asyncpg/}" -qX -P pager=off -P null=null "$@"; }
+# psql as the owner of the tables of a service, who may do more than its processes. It comes with the embedded PostgreSQL.
+labour_sql() { "$PSQL" "${LABOUR_OWNER_URL/+asyncpg/}" -qX -P pager=off -P null=null "$@"; }
+notification_sql() { "$PSQL" "${NOTIFICATION_OWNER_URL/+asyncpg/}" -qX -P pager=off -P null=null "$@"; }
 
 # plan Eve Grace Alan: you are Eve, you plan a labour, and Grace and Alan will be told. Returns when the Notification service knows
 # them. Sets MOTHER (what proves that you are she), LABOUR (its URL) and ID. A mother has one unfinished labour at most, so each
@@ -72,7 +77,7 @@ logged() { eventually show_log "$LOGS/$1.log" "$2" "${3:-1}"; }
 show_log() {
     python -c '
 import collections, json, sys
-dull = ("event", "process", "level", "timestamp", "traceparent")
+dull = ("event", "process", "severity", "timestamp", "trace_id", "span_id")
 lines = [json.loads(line) for line in open(sys.argv[1]) if line.startswith("{") and sys.argv[2] in line]
 short = [line["event"] + "".join(f"  {k}={v}" for k, v in line.items() if k not in dull) for line in lines]
 counts = collections.Counter(short)
