@@ -1,4 +1,4 @@
-"""Whether an event may change as it did, compared with its last released schema.
+"""Finds the changes of an event that are not compatible with its last released schema.
 
 Two readers must go on working: a consumer of an older release reads new events, and today's code reads old ones, from a replay or
 a dead letter. So a released version only changes by descriptions and by optional fields. Everything else is a new version.

@@ -122,7 +122,7 @@ class LabourBegun(Event, frozen=True, kw_only=True):
 
 
 class LabourAnnounced(Event, frozen=True, kw_only=True):
-    """An announcement to those who are on the roster at `roster_version`: apply that version first."""
+    """The mother has posted an announcement. Notify those who are on the roster at `roster_version`: apply that version first."""
 
     type = "labour.announced"
 
@@ -132,7 +132,7 @@ class LabourAnnounced(Event, frozen=True, kw_only=True):
 
 
 class LabourStatusPosted(Event, frozen=True, kw_only=True):
-    """Shown to those who read the labour. No message is sent."""
+    """The mother has posted a status, which is shown to those who read the labour. No message is sent."""
 
     type = "labour.status-posted"
 
@@ -141,7 +141,7 @@ class LabourStatusPosted(Event, frozen=True, kw_only=True):
 
 
 class LabourStatusRemoved(Event, frozen=True, kw_only=True):
-    """A status that was posted is shown no more."""
+    """The mother has deleted a status."""
 
     type = "labour.status-removed"
 
@@ -149,7 +149,7 @@ class LabourStatusRemoved(Event, frozen=True, kw_only=True):
 
 
 class LabourPhaseChanged(Event, frozen=True, kw_only=True):
-    """From `previous` to a later `phase`. Beginning and completing have events of their own."""
+    """The labour has gone from the phase `previous` to a later `phase`. Beginning and completing have events of their own."""
 
     type = "labour.phase-changed"
 
@@ -179,7 +179,7 @@ class ContractionEnded(Event, frozen=True, kw_only=True):
 
 
 class ContractionCorrected(Event, frozen=True, kw_only=True):
-    """The values after the correction. A running contraction has no end and no intensity."""
+    """A contraction was corrected. The fields have the new values; a running contraction has no end and no intensity."""
 
     type = "contraction.corrected"
 
@@ -240,7 +240,7 @@ class NotificationSent(_Notification, frozen=True, kw_only=True):
 
 
 class NotificationDelivered(_Notification, frozen=True, kw_only=True):
-    """The provider says it reached the phone."""
+    """The provider reports that the message has reached the phone."""
 
     type = "notification.delivered"
 
@@ -248,7 +248,7 @@ class NotificationDelivered(_Notification, frozen=True, kw_only=True):
 
 
 class NotificationFailed(_Notification, frozen=True, kw_only=True):
-    """The message will not reach the person: the provider or the network refused it, or the person did, or did not agree in time.
+    """The message will not reach the person: the provider, the network or the person refused it, or they did not agree in time.
 
     `reason` is a sentence for people, without personal data.
     """

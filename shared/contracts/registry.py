@@ -1,4 +1,4 @@
-"""From a name and a version to a struct, and back."""
+"""Finds the struct of an event by its name and version, decodes events, and makes their JSON Schemas."""
 
 from typing import Any
 

@@ -23,7 +23,7 @@ class Recorded:
 
     Events with the same `key` are published in the order they were recorded. `sequence` counts them from 1, without gaps. For
     an aggregate it is the version after the change; for events of other rows it is None until `messaging.sequences` numbers them.
-    `traceparent` is the stored trace context of what the event tells about; without it, the event belongs to the current trace.
+    `traceparent` is the trace context stored with the row that the event is about; without it, the event is in the current trace.
     """
 
     event: DomainEvent

@@ -1,8 +1,9 @@
-"""How much waits, and for how long: read from the database every 10 s for the metrics, at the same cost at any size of a table.
+"""Reads the number and the age of what waits from the database, every 10 s, for the metrics. Its cost is the same at any size
+of a table.
 
 Every statement reads an index of rows that are still to be done, and a bounded number of them. Sequential scans are disabled for
 the transaction, so that wrong statistics cannot cause one. A reading that took long makes the next one wait longer, so that
-readings take at most 2 % of the time.
+readings take at most 2 % of a process's time.
 """
 
 import asyncio

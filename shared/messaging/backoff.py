@@ -27,7 +27,7 @@ class Backoff:
 
 
 async def wait_for_any(*events: asyncio.Event, tasks: Collection[asyncio.Task[Any]] = (), seconds: float) -> None:
-    """Until one of the events is set, one of the tasks is done, or `seconds` are over."""
+    """Wait until one of the events is set, one of the tasks is done, or `seconds` are over."""
     waiters = [asyncio.ensure_future(event.wait()) for event in events]
     await asyncio.wait([*waiters, *tasks], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     for waiter in waiters:
@@ -35,7 +35,7 @@ async def wait_for_any(*events: asyncio.Event, tasks: Collection[asyncio.Task[An
 
 
 async def wait(event: asyncio.Event, seconds: float) -> bool:
-    """True as soon as the event is set, False after `seconds`."""
+    """Wait for the event. True as soon as it is set, False after `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,7 +1,7 @@
 """The clock of this process.
 
-It dates what people read (the time of an event, a log line) and begins the ids of new events. What decides about stored data goes
-by the database's clock instead: leases, retries, retention and the replay horizon. `messaging.clock_offset` compares the two.
+It is used for times that people read (of an event, of a log line), and for the ids of new events. Decisions about stored data use
+the database's clock instead: leases, retries, retention and the replay horizon. `messaging.clock_offset` compares the two.
 
 Environment: FERN_CLOCK_OFFSET, seconds by which this clock is wrong (0). For tests in local mode only. The check of access tokens
 does not follow it: their library reads the machine's clock.
@@ -24,6 +24,6 @@ def now() -> datetime:
 
 
 def new_id() -> UUID:
-    """A UUIDv7: it begins with the time."""
+    """A new UUIDv7, which begins with the time of this clock."""
     made = uuid7()
     return UUID(int=made.int + (OFFSET // timedelta(milliseconds=1) << 80)) if OFFSET else made

@@ -41,10 +41,10 @@ log = get_logger()
 AFTER_RECEIVE = FaultPoint("consumer.after_receive_before_claim", "messages are leased, nothing is claimed")
 AFTER_CLAIM = FaultPoint("consumer.after_claim_before_effect", "events are claimed, their effects are not written")
 AFTER_EFFECT = FaultPoint("consumer.after_effect_before_complete", "effects are written, the claims are not completed")
-AFTER_COMMIT = FaultPoint("consumer.after_commit_before_ack", "claims and effects are committed, the bus does not know")
+AFTER_COMMIT = FaultPoint("consumer.after_commit_before_ack", "claims and effects are committed, not acknowledged")
 
 SMALL = 8  # a failed batch of this size or less is handled one by one
-REMEMBERED = 10_000  # events that have failed, so that they are not tried together with others again
+REMEMBERED = 10_000  # failed events whose ids are kept, so that they are not tried together with others again
 
 E = TypeVar("E")
 
@@ -79,8 +79,8 @@ class Consumer(Generic[E]):
 
     max_attempts   deliveries after which a failing event is dead-lettered (10). The subscription's own limit (100) applies to
                    events that stay too early.
-    claims         how it knows which events it has handled: a row for each (`ProcessedEvents`), or the last sequence of each
-                   labour (`messaging.watermarks`)
+    claims         how the consumer knows which events it has handled: a row for each event (`ProcessedEvents`), or the last
+                   sequence of each labour (`messaging.watermarks`)
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 A connection on which an answer was late is closed and never returned to the pool, and the other connections of the pool are
 replaced before they are used again. `messaging.limits` has the limits, and `messaging.tls` says how TLS is asked for in the URL.
 
-A transient error is an outage or a conflict, never the fault of a statement: the caller waits, retries and gives nothing up.
+A transient error is an outage or a conflict, never the fault of a statement: the caller waits and retries without a limit.
 
 | SQLSTATE          | meaning                                                               | transient | new connections |
 |-------------------|-----------------------------------------------------------------------|-----------|-----------------|
@@ -75,7 +75,7 @@ def create_engine(
     limits: Limits = WORK,
     connect_timeout: float = CONNECT_SECONDS,
 ) -> AsyncEngine:
-    """READ COMMITTED. Error texts leave out parameters, which hold names and phone numbers."""
+    """An engine whose transactions are READ COMMITTED. Its errors leave out parameters, which hold names and phone numbers."""
     plain, tls = split_tls(url)
     engine = create_async_engine(
         plain,
@@ -125,7 +125,7 @@ def _discard_if_lost(context: ExceptionContext) -> None:
 
 
 def _suspect_older(engine: Engine, info: Mapping[str, float]) -> None:
-    """After a connection was lost: what was connected before it was taken from the pool may be lost as well."""
+    """Replace the other connections before their next use, if they were made before the lost one was taken from the pool."""
     _lost_at[engine] = max(_lost_at.get(engine, 0.0), info.get("taken_at", 0.0))
 
 

@@ -1,6 +1,6 @@
 """Publishes messages that cannot be handled to the dead-letter topics, with the reason.
 
-The messages of a batch go to each `<topic>.dlq` in one call. A message that the bus then rejects costs the others one call each.
+The messages of a batch go to each `<topic>.dlq` in one call. If the bus rejects one of them, each is published in its own call.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Dead(NamedTuple):
 
 
 class DeadLetters:
-    """Of one consumer, whose name is the first part of its subscriptions' names."""
+    """Publishes the dead letters of one consumer, whose name is the first part of its subscriptions' names."""
 
     def __init__(self, consumer: str, publisher: Publisher) -> None:
         self._consumer, self._publisher = consumer, publisher
@@ -73,7 +73,7 @@ class DeadLetters:
         try:
             try:
                 await self._publisher.publish(f"{topic}.dlq", [outgoing])
-            except PublishRejected:  # its attributes leave no room for ours, and the reason matters more
+            except PublishRejected:  # too many attributes: only ours are kept, because they have the reason
                 await self._publisher.publish(f"{topic}.dlq", [Outgoing(outgoing.data, self._why(topic, one))])
         except BusError as error:
             return error

@@ -54,7 +54,7 @@ def attributes(
     traceparent: str | None,
     sequence: int | None = None,
 ) -> dict[str, str]:
-    """Google's clients look for the trace under a name of their own."""
+    """The attributes of an event in binary mode. Two have the trace context: Google's clients read it under another name."""
     traced = {"ce-traceparent": traceparent, "googclient_traceparent": traceparent} if traceparent else {}
     numbered = {} if sequence is None else {"ce-sequence": f"{sequence:020d}", "ce-sequencetype": CONTIGUOUS}
     return {

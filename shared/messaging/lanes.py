@@ -1,4 +1,4 @@
-"""Which lanes have rows that are due, found without scanning again what is known to be done.
+"""Finds the lanes that have rows to publish, without scanning again the rows that are known to be published or discarded.
 
 The index of pending rows keeps an entry for every row that was published after the oldest open snapshot was taken, because that
 snapshot still sees the row as pending. A query that starts at the beginning of the index gets slower and slower while an old
@@ -89,7 +89,7 @@ class Lanes:
         return [lane for lane, (_, due) in enumerate(found) if due]
 
     async def settle(self, connection: asyncpg.Connection) -> None:
-        """Raise the settled position, if the transactions have ended that could still commit a row below."""
+        """Raise the settled position, if all transactions have ended that could still commit a row below it."""
         if time.monotonic() < self._settle_at:
             return
         self._settle_at = float("inf")  # until this is done

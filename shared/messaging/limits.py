@@ -1,6 +1,6 @@
 """How long a connection to PostgreSQL may wait, and how soon a dead peer is noticed.
 
-Nothing waits for the database without a limit. A connection may go silent without being closed, as in a failover, and the server
+Every wait for the database has a limit. A connection may go silent without being closed, as in a failover, and the server
 may hang. The server's limits end statements and sessions, and so free their locks; the client's limits end the wait. Server
 settings are sent with the startup message, so they cost no round trip.
 """
@@ -14,7 +14,7 @@ import asyncpg
 
 GRACE = 1.0  # seconds that the client waits longer than the server's limit, whose error keeps the connection usable
 ROLLBACK_SECONDS = 0.5  # for the answer to a rollback; without it the connection is cut
-CLOSE_SECONDS = 0.1  # the same for a goodbye
+CLOSE_SECONDS = 0.1  # for the messages that close a connection; without them it is cut
 CONNECT_SECONDS = 5.0
 
 

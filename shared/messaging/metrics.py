@@ -85,8 +85,8 @@ class Claimed(Protocol):
 
 
 def enable(process: str) -> None:
-    """Called once, when the SDK has been started. What an alert counts begins at 0: the increase of a series whose first value
-    is 1 is not seen.
+    """Called once, when the SDK has been started. The counters of alerts begin at 0, because Prometheus sees no increase in the
+    first value of a series.
     """
     global enabled, _service, _process, _started
     enabled, _service, _process, _started = True, process.partition("-")[0], process, time.time()
@@ -110,7 +110,7 @@ _OUTCOMES = {
 
 
 def consumer_starts(consumer: str) -> None:
-    """Its outcomes begin at 0, as `enable` says."""
+    """Let the counters of a consumer begin at 0, for the reason given at `enable`."""
     for outcome in (*_OUTCOMES.values(), "failed", "dead"):
         _consumer_events.add(0, {"consumer": consumer, "outcome": outcome})
 
@@ -252,8 +252,8 @@ _gauge("fern.process.waiting", [_observe_waiting], "s", "How long it has waited 
 class Backlog:
     """Gauges that `messaging.backlog` sets. None is reported before the first reading.
 
-    Between two readings, and while the database does not answer, an age goes on growing and a number stays as it was read: the
-    database of a backlog being unavailable must not look like an empty one.
+    Between two readings, and while the database does not answer, an age goes on growing and a number stays as it was read: a
+    backlog whose database is unavailable must not look empty.
     """
 
     def __init__(self) -> None:
@@ -286,5 +286,5 @@ backlog.gauge("notification.pending", "", "Messages to send, up to 10,000 of eac
 backlog.gauge("notification.in_doubt", "", "Messages whose outcome is unknown, up to 10,000.")
 backlog.gauge("notification.oldest_in_doubt", "s", "Age of the message that has been in doubt for longest; 0 if none.")
 backlog.gauge(
-    "retention.undone", "", "1 if the last run of retention left what it had to delete: put off, or a wrong clock."
+    "retention.undone", "", "1 if the last run of retention left rows that it had to delete: put off, or a wrong clock."
 )

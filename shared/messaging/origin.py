@@ -1,6 +1,6 @@
 """The HTTP request that caused an event. The outbox row stores it, so that an operator can find the call behind an event.
 
-It is not published. `messaging.telemetry` has the trace of an event, which is.
+The request is not published. The trace context of an event is (`messaging.telemetry`).
 """
 
 from contextvars import ContextVar

@@ -73,7 +73,7 @@ class Replays:
 
 
 async def retry(connection: AsyncConnection, event_id: UUID) -> OutboxRow | None:
-    """Reset a pending row, so that the relay tries it at once. None if there is no such pending row."""
+    """Reset the attempts of a pending row, so that the relay tries it at once. None if there is no such pending row."""
     return await _change_one(connection, event_id, _AS_IF_NEW)
 
 

@@ -1,4 +1,4 @@
-"""Publishes a batch of outbox rows: those of one key in order, the others together, in as few calls as possible."""
+"""Publishes a batch of outbox rows: rows of one key in order, rows of different keys together, in as few calls as possible."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ from messaging.errors import BusError, BusUnavailable, PublishRejected
 from messaging.telemetry import CLIENT, batch, messaging_attributes
 
 PUBLISH_SECONDS = (
-    5.0  # after these no further call of a batch begins: its transaction must end before the server ends it
+    5.0  # after which no further call of a batch begins: its transaction must end before the server ends it
 )
 
 _decode_attributes = msgspec.json.Decoder(dict[str, str]).decode
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 class Outcome(NamedTuple):
     """`published` has the bus's message id of each position. `waiting` are rows for which the bus or their topic is unavailable.
 
-    Rows that are in none of them were left for the next batch.
+    Rows that are in no field were left for the next batch.
     """
 
     published: dict[int, str]

@@ -61,7 +61,7 @@ PROTOCOL_VERSION = 1  # of a stream: the bus answers heartbeats
 
 @dataclass(slots=True)
 class _Pulse:
-    """Of one stream: whether a heartbeat was written, whether the bus has sent anything since the last one."""
+    """The heartbeats of one stream: whether one was written, and whether the bus has sent anything since."""
 
     asked: bool = False
     heard: bool = False
@@ -69,7 +69,7 @@ class _Pulse:
 
 
 class PubSub:
-    """Seconds: `timeout` of a call, `heartbeat` of a stream, `keepalive` between gRPC's pings."""
+    """A client of the bus. In seconds: `timeout` of a call, `heartbeat` of a stream, `keepalive` between gRPC's pings."""
 
     def __init__(
         self,
@@ -119,8 +119,8 @@ class PubSub:
             raise BusUnavailable(_describe(error)) from None
 
     async def require_topics(self, topics: Iterable[str]) -> None:
-        """Raises `BusUnavailable` unless the bus answers and has all of them. One that we may not look at counts as present: the
-        right to publish does not include it.
+        """Raises `BusUnavailable` unless the bus answers and has all topics. One that we may not read counts as present: the
+        right to publish to a topic does not include the right to read it.
         """
         missing = list[str]()
         for topic in topics:
@@ -164,7 +164,7 @@ class PubSub:
             raise _publish_error(error) from None
 
     async def pull(self, subscription: str, limit: int, *, wait: float) -> list[Message]:
-        """Return what is waiting, or what arrives within `wait` seconds. Raises `SubscriptionPushed` if it is not for pulling."""
+        """Return messages that wait or arrive within `wait` seconds. Raises `SubscriptionPushed` if the bus pushes them."""
         request = _PullRequest(subscription=self.subscription_path(subscription), max_messages=limit)
         try:
             answer = await self._unary(self._subscriber.pull, request, wait)
@@ -178,7 +178,7 @@ class PubSub:
         self, subscription: str, *, outstanding: int, ack_deadline: int, stop: asyncio.Event
     ) -> AsyncIterator[list[Message]]:
         """Yield batches as the bus sends them. On `stop` the stream is half-closed, so that the bus stops sending and ends it.
-        Raises `BusUnavailable` if the stream breaks, `SubscriptionPushed` if the subscription is not for pulling.
+        Raises `BusUnavailable` if the stream breaks, `SubscriptionPushed` if the bus pushes its messages.
         """
         try:
             async with asyncio.timeout(RECONNECT_SECONDS):

@@ -1,7 +1,8 @@
 """Receives messages from the bus: by streaming pull until it is stopped, or by draining until every subscription is empty.
 
 Both extend the lease of a message while it is handled, and acknowledge in bulk. Push is a third way: an HTTP endpoint of a
-service that calls `Consumer.handle` itself. A subscription that is pushed is left alone, until it is changed back to pull.
+service that calls `Consumer.handle` itself. The receiver pulls nothing from a subscription that the bus pushes, until it is
+changed back to pull.
 """
 
 import asyncio
@@ -133,7 +134,7 @@ class Receiver:
         while not stop.is_set():
             try:
                 await self._read_stream(subscription, stop, outage)
-            except SubscriptionPushed:  # no outage: it was declared so
+            except SubscriptionPushed:  # no outage: an operator has changed the topology
                 outage.over()
                 if not told:
                     log.info("subscription is pushed, nothing to pull", subscription=subscription)
@@ -181,7 +182,7 @@ class Receiver:
             for subscription, ack_ids in by_subscription(nacks).items():
                 await self._bus.modify_deadline(subscription, ack_ids, 0)
             self._answering.over()
-        except BusUnavailable as error:  # they come again, and the claims are there
+        except BusUnavailable as error:  # the bus delivers them again, and the claims deduplicate them
             self._answering.failed(str(error)[:300])
 
     def _lease(self, messages: Sequence[Message]) -> None:
@@ -194,7 +195,7 @@ class Receiver:
                 try:
                     await self._bus.modify_deadline(subscription, ack_ids, self._ack_deadline)
                     self._answering.over()
-                except BusUnavailable as error:  # they come again
+                except BusUnavailable as error:  # the bus delivers them again
                     self._answering.failed(str(error)[:300])
 
     async def _nack_the_rest(self) -> None:

@@ -46,7 +46,7 @@ TOPIC_RETRY = 5.0  # seconds
 AFTER_READ = FaultPoint(
     "relay.after_read_before_publish", "a batch is read and its lanes are locked, nothing is published"
 )
-AFTER_PUBLISH = FaultPoint("relay.after_publish_before_mark", "the bus has the batch, the outbox does not know it")
+AFTER_PUBLISH = FaultPoint("relay.after_publish_before_mark", "the bus has the batch, its rows are not marked")
 AFTER_MARK = FaultPoint("relay.after_mark_before_commit", "the batch is marked as published, the mark is not committed")
 
 _LOCK_LANES = "SELECT lane FROM outbox_lane WHERE lane = ANY($1::smallint[]) FOR UPDATE SKIP LOCKED"
@@ -74,7 +74,7 @@ _MARK_REJECTED = """
 """
 
 
-# As after a first attempt, so that later rows of the key wait as well. Only rejections are counted further, and park a row.
+# `attempts` is at least 1, so that later rows of the key wait as well. Only rejections raise it further, and park a row.
 _PUT_OFF = """
     UPDATE outbox SET attempts = greatest(attempts, 1), last_error = unusable.error,
         next_attempt_at = clock_timestamp() + make_interval(secs => $3)
@@ -125,7 +125,7 @@ class Relay:
         self._poll_interval = poll_interval
         self._max_attempts, self._retry_base, self._retry_cap = max_attempts, retry_base, retry_cap
         self._lanes = Lanes(sweep_interval=poll_interval)
-        self._due = list[int]()  # lanes of the last look that no pass has taken yet
+        self._due = list[int]()  # lanes with work that no pass has taken yet
         self._taken = set[int]()  # lanes of the passes that are under way
         self._unusable = dict[str, Outage]()  # by topic
         self._woken = asyncio.Event()
@@ -168,7 +168,7 @@ class Relay:
             await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _start_passes(self, under_way: set[asyncio.Task[Pass]]) -> None:
-        """Start passes for the lanes of one look: a second one, before a pass has ended, would only delay the passes."""
+        """Start passes for the lanes that one query finds. A second query before a pass has ended would only delay the passes."""
         if not self._due:
             with step("looking for events to publish"):
                 await self._look()
@@ -200,7 +200,7 @@ class Relay:
         random.shuffle(self._due)  # so that lanes whose topic fails do not starve the others
 
     def _take_lanes(self) -> list[int]:
-        """Take some of the lanes of the last look for a pass."""
+        """Take some of the lanes with work for a pass."""
         lanes, self._due = self._due[: self._lanes_at_once], self._due[self._lanes_at_once :]
         self._taken.update(lanes)
         return lanes

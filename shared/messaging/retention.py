@@ -194,7 +194,7 @@ class Retention:
                     if missing:
                         await _create_partition(connection, missing[0])
                     elif not await _drop_partition(connection, old[0], now - self._keep):
-                        continue  # it has a claim that was made while we waited for the lock
+                        continue  # the partition has a claim that was made while we waited for the lock
                 failures = 0
                 report.partitions_made += bool(missing)
                 report.partitions_dropped += not missing
@@ -251,7 +251,7 @@ async def _create_partition(connection: AsyncConnection, month: Month) -> None:
 
 
 async def _drop_partition(connection: AsyncConnection, month: Month, before: datetime) -> bool:
-    """False if it has a claim that was made since."""
+    """False if the partition has a claim that was made after `before`, and was not dropped."""
     statement = text("SELECT drop_claims_partition(:month, :before)")
     return bool((await connection.execute(statement, {"month": month.first_day, "before": before})).scalar_one())
 

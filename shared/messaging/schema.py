@@ -1,6 +1,6 @@
 """The tables that every service with an outbox and claims has, for its migrations.
 
-A function here is history once a migration has called it: a change is a new function and a new migration.
+A function is never changed once a migration has called it: write a new function and a new migration.
 """
 
 from alembic import op
@@ -54,8 +54,8 @@ def create_claims_v1() -> None:
 
 
 def add_journeys_v2() -> None:
-    """What tells the journey of an event: the request that caused it, the bus's id of it, how often it was delivered; and that
-    a person has given it up for a consumer.
+    """Columns for the path of an event: the request that caused it, the bus's id of it, how often it was delivered. And a status
+    of claims for events that an operator has discarded.
     """
     op.execute("""
         ALTER TABLE outbox
@@ -74,7 +74,7 @@ def add_journeys_v2() -> None:
 
 
 def create_sequences_v1() -> None:
-    """The last sequence of each key whose events are not those of an aggregate. Keys go on after the events they have."""
+    """The last sequence of each key whose events are no aggregate's. It begins at the number of its events in the outbox."""
     op.execute("CREATE TABLE event_sequence (ordering_key text PRIMARY KEY, last bigint NOT NULL)")
     op.execute("""
         INSERT INTO event_sequence (ordering_key, last)
@@ -95,8 +95,8 @@ def create_watermarks_v1() -> None:
 
 
 def create_partition_functions_v1() -> None:
-    """What retention needs of the role that owns the tables. A process calls the functions with rights of its own that cover rows
-    only; what they do is fixed here, and only for partitions of the claims.
+    """The functions with which retention creates and drops partitions of the claims. They run with the rights of the tables'
+    owner; the processes that call them may only read and write rows.
     """
     op.execute("""
         CREATE OR REPLACE FUNCTION first_event_id(of_month date) RETURNS uuid IMMUTABLE LANGUAGE sql AS $$

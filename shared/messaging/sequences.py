@@ -2,8 +2,8 @@
 
 An aggregate needs none of this: each of its events raises its version by one, so the version is the number. For events of rows
 that are no aggregates, a row for each key counts. It stays locked until the transaction ends: the next event of the key waits,
-and a rollback gives the number back. A sequence of PostgreSQL or the outbox's position would do neither, so their numbers have
-gaps and become visible in another order (docs/decisions/0031-sequences.md).
+and a rollback gives the number back. A sequence of PostgreSQL and the outbox's position do neither, so their numbers have gaps
+and become visible in another order (docs/decisions/0031-sequences.md).
 """
 
 from collections.abc import Sequence

@@ -20,7 +20,7 @@ An event that tells the outcome of a message has no `create` span: it continues 
 
 A step that handles a batch has a span in each trace of its events, and these are linked with each other. With more than `OWN`
 traces there is one span, in the first of them, with links to the next `LINKS`. So what a batch costs does not grow with its
-size. Traces that are not sampled do not count, and cost a look at their event.
+size. Traces that are not sampled do not count: for them only the flag in the stored context is read.
 
 Spans have ids, types, counts and names of errors as attributes. They never have a phone number, a name, a text, or the message
 of an exception.
@@ -111,7 +111,7 @@ def create(event_type: str, event_id: UUID, key: str, origin: str | None = None)
     """Record that an event was created in the current span, and return the context to store with it: None if the trace is not
     sampled, since no process would read it. `key` is the id of its labour.
 
-    An event that tells about something else goes on with `origin`, the context stored with that, and has no span.
+    With `origin`, the context stored with the message that the event is about, the event continues that trace and has no span.
     """
     if origin:
         return origin if _is_sampled(origin) else None
@@ -164,14 +164,14 @@ def _step(name: str, kind: SpanKind, origins: Sequence[str], attributes: Attribu
 
 
 def outside() -> AbstractContextManager[object]:
-    """No span is the current one in the block: for work that a task does for other tasks, too."""
+    """A block without a current span, for work that one task does for several."""
     return _attached(context.Context())
 
 
 def messaging_attributes(
     operation: str, kind: str, destination: str, *, count: int, event_id: object, labour_id: str
 ) -> dict[str, AttributeValue]:
-    """As the conventions for messaging name them. A batch of one has the ids of its event and its labour."""
+    """Attributes by OpenTelemetry's conventions for messaging. A batch of one also has the ids of its event and its labour."""
     one: dict[str, AttributeValue] = {EVENT: str(event_id), LABOUR: labour_id} if count == 1 else {}
     return one | {
         "messaging.system": "gcp_pubsub",
@@ -183,12 +183,12 @@ def messaging_attributes(
 
 
 def _is_sampled(origin: str) -> bool:
-    """Costs less than to read all of it, which most events do not need."""
+    """True if the trace of a stored context is sampled. Reads the flag only, which is cheaper than to parse the whole context."""
     return origin[-1] in "13579bdf"
 
 
 def _read(origin: str) -> SpanContext | None:
-    """Of a stored context: the propagator, which reads what others write, takes five times as long."""
+    """Parse a stored context, which has one form only. The propagator, which accepts any valid form, takes five times as long."""
     if not (parts := _stored(origin)):
         return None
     trace_id, span_id, flags = parts.groups()
@@ -197,7 +197,7 @@ def _read(origin: str) -> SpanContext | None:
 
 
 def context_of(origin: str | None) -> context.Context | None:
-    """For a measurement that belongs to a trace; None if that is not sampled."""
+    """The context for a measurement that belongs to a trace; None if the trace is not sampled."""
     return _context(origin) if origin and _is_sampled(origin) else None
 
 

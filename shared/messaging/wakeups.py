@@ -61,7 +61,7 @@ class Listener:
         await _keep_connected(self._url, f"{self._process}:listen", listen)
 
 
-# The driver raises the last one when it has read the server's goodbye but not yet the end of the connection.
+# The driver raises the last one when the server has said that it ends the session, but has not closed the connection yet.
 _LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 

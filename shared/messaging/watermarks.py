@@ -1,7 +1,7 @@
-"""Another claim strategy: remember the last sequence of each labour, and handle only the next one.
+"""A second claim strategy: store the last sequence of each labour, and handle only the next one.
 
-It needs one row for each labour and consumer, where `messaging.claims` needs one for each event; and it remembers for ever, so
-that a replay of any age has no second effect. It also applies the events of a labour in their order. The price:
+It needs one row for each labour and consumer, where `messaging.claims` needs one for each event. The rows are never deleted, so a
+replay of any age has no second effect. It also applies the events of a labour in their order. The price:
 
 - The consumer must receive every event of the source: a topic that it does not subscribe to is a gap that never closes.
 - An event that is missing, or that fails, holds up the later events of its labour (and of no other one).
@@ -9,8 +9,8 @@ that a replay of any age has no second effect. It also applies the events of a l
 
 An event without a sequence, from before there were any, is claimed in `messaging.claims`.
 
-As there, an advisory lock keeps two consumers from handling the same labour at once, and both belong to the caller's
-transaction: a rollback, a lost connection or a crash leaves the watermarks as they were.
+As in `messaging.claims`, an advisory lock keeps two consumers from handling the same labour at once, and lock and row belong to
+the caller's transaction: a rollback, a lost connection or a crash leaves the watermarks as they were.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ _TRY_LOCKS = """
     WHERE pg_try_advisory_xact_lock(key)
 """
 
-# A statement of its own, after the lock: it sees what the previous holder committed.
+# Not part of the statement that locks: a later statement sees what the previous holder committed.
 _READ = """
     SELECT source, subject, coalesce(sequence, 0) AS sequence
     FROM unnest($2::text[], $3::text[]) AS locked (source, subject)
@@ -84,9 +84,9 @@ class Watermarks:
             await connection.execute(_ADVANCE, consumer, *_columns(last), list(last.values()))
 
     async def release(self, connection: asyncpg.Connection, consumer: str, events: Sequence[Claimable]) -> None:
-        """Only an event without a sequence can be released: the effects of later ones may have been written on top of it."""
+        """Release events without a sequence. Raises `RuntimeError` for others: a later event may already have had its effect."""
         if any(event.envelope.sequence is not None for event in events):
-            raise RuntimeError("a reaction put an event back, but watermarks handle the events of a labour in order")
+            raise RuntimeError("a reaction returned an event as early, but watermarks handle events in their order")
         await self._unnumbered.release(connection, consumer, events)
 
 

@@ -8,7 +8,7 @@ admitted is answered as fast as by a process that is just fully used.
 - Health routes need no slot: a process that refuses requests is busy, not broken, and replacing it would not help.
 - The operators' listener has slots of its own, so that it can be reached while the others are taken, and waits longer.
 - A live stream gives its slot back when it begins, as every response does. Its later queries have connections of their own.
-- Callbacks and pushed messages wait like any request. Pub/Sub repeats what was refused; docs/operations.md has what Twilio does.
+- Callbacks and pushed messages wait like any request. Pub/Sub repeats what was refused; docs/operations.md says what Twilio does.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _ANSWERS = {seconds: encode(busy(seconds)) for seconds in range(1, LONG_PAUSE + 
 
 
 class Slots:
-    """`count` of them, and a queue in the order of arrival. `queue` may wait, each for at most `seconds`."""
+    """A number of slots (`count`), and a queue in the order of arrival for `queue` requests, each for at most `seconds`."""
 
     def __init__(self, count: int, *, queue: int, seconds: float) -> None:
         self._free, self._queue, self._seconds = count, queue, seconds
@@ -72,9 +72,9 @@ class Slots:
 
 
 class RetryAfter:
-    """How long refused clients should wait, so that refusing them stays cheap beside what is admitted, however many they are.
+    """Chooses how long refused clients should wait, so that refusing them costs little beside what is admitted.
 
-    Drawn at random, so that they do not come back in the same moment. The longest pause doubles after each window in which more
+    A pause is random, so that they do not all return at once. The longest pause doubles after each window in which more
     requests were refused than admitted, and halves after one in which less than a quarter as many were.
     """
 
@@ -102,7 +102,7 @@ class RetryAfter:
 
 
 class Admission:
-    """One for each listener."""
+    """The layer that gives slots to the requests of one listener, or refuses them."""
 
     def __init__(self, app: ASGIApp, limits: HttpLimits) -> None:
         self._app = app

@@ -128,7 +128,7 @@ class HttpConnection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def time_out(self) -> None:
-        """The deadline is over."""
+        """Refuse the request and close the connection, because its deadline is over."""
         self.deadline = NEVER
         if self.transport.is_closing():
             return

@@ -1,12 +1,12 @@
 """Idempotency keys: a retried request has one effect and gets the same answer.
 
 The answer is stored in the transaction of the effect, so there is never one without the other. Follows the IETF draft for the
-`Idempotency-Key` header: the same key with the same request replays the answer, with another request it is refused, and while
-the first is still being handled so is the second. Failed requests had no effect; they are not stored and may be
-retried with the same key.
+`Idempotency-Key` header: the same key with the same request replays the answer. A key with another request is refused, and so is
+a second request while the first is still being handled. Failed requests had no effect; they are not stored and may be retried
+with the same key.
 
-A new key costs no query: storing the answer finds out that there is one already. A repeated request thus does its work a
-second time, is rolled back, and gets the first answer.
+A new key costs no query: inserting the answer fails if the key has one already. So a repeated request does its work a second
+time, is rolled back, and gets the first answer.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ _STORE = """
 """
 _PRIMARY_KEY = "idempotency_key_pkey"
 
-# With every tenth new key: a hundred expired ones, so that the table stays as large as a day's keys without a clean-up job.
+# Every tenth new key deletes up to 100 expired ones, so that the table stays as large as a day's keys without a clean-up job.
 _FORGET_EXPIRED = """
     DELETE FROM idempotency_key WHERE (scope, key) IN (
         SELECT scope, key FROM idempotency_key WHERE expires_at < clock_timestamp() LIMIT 100 FOR UPDATE SKIP LOCKED)
@@ -73,7 +73,7 @@ class Key:
 
 
 async def find(connection: asyncpg.Connection, key: Key) -> Answer | None:
-    """The stored answer. An expired one is deleted."""
+    """The stored answer of a key; None if there is none, or if it has expired. Deletes an expired one. Raises `KeyReused`."""
     row = await connection.fetchrow(_FIND, key.scope, key.key)
     if row is None:
         await connection.execute(_FORGET, key.scope, key.key)

@@ -93,8 +93,8 @@ async def _until_done(engine: AsyncEngine, service: str, run: Any) -> None:
 
 
 def create_index(name: str, definition: str, *, unique: bool = False) -> None:
-    """`definition` is what follows ON. Does not block writers. Deletes an invalid index of the same name, which an interrupted
-    run leaves.
+    """Create an index without blocking writers. `definition` is what follows ON. Deletes an invalid index of the same name, which
+    an interrupted run leaves.
     """
     with op.get_context().autocommit_block():
         op.execute("SET lock_timeout = 0")  # it waits for transactions, and holds up none that comes later
@@ -104,7 +104,7 @@ def create_index(name: str, definition: str, *, unique: bool = False) -> None:
 
 
 def replace_check(table: str, name: str, condition: str) -> None:
-    """The rows are compared with the new condition without blocking writers."""
+    """Replace a check constraint. The rows are compared with the new condition without blocking writers."""
     new = f"DROP CONSTRAINT IF EXISTS {name}, ADD CONSTRAINT {name} CHECK ({condition}) NOT VALID"
     op.execute(f"ALTER TABLE {table} {new}")
     with op.get_context().autocommit_block():
@@ -112,7 +112,7 @@ def replace_check(table: str, name: str, condition: str) -> None:
 
 
 def backfill(table: str, assignments: str, *, where: str) -> None:
-    """Changes the rows in the order of their ids, `BATCH` in a transaction, so that no row is locked for long."""
+    """Change rows in the order of their ids, `BATCH` in a transaction, so that no row is locked for long."""
     statement = text(f"""
         WITH batch AS MATERIALIZED (
             SELECT id FROM {table} WHERE id > CAST(:last AS uuid) AND ({where}) ORDER BY id LIMIT {BATCH} FOR UPDATE),

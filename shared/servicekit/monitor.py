@@ -5,7 +5,8 @@ GET /health/ready   the same, but 503 also while it waits for a dependency
 GET /metrics        Prometheus' text format
 
 It never fails or delays the process: a taken port is logged and the process goes on without a listener; requests and their number
-are bounded; each has 5 s. It has no TLS and tells what goes on inside, so it listens on this machine unless told otherwise.
+are bounded; each has 5 s. It has no TLS and reveals the state of the process, so it listens on this machine unless MONITOR_HOST
+says otherwise.
 
 Environment, with unit and default:
 MONITOR_PORT   port of the listener (none: no listener, no `/metrics`); 0 for any free one: `monitor_port` in the heartbeat file

@@ -85,7 +85,7 @@ def _load_tokens(environment: Environment, name: str, local: str, *, may_write: 
 
 
 def require_token(app: ASGIApp, tokens: tuple[OperatorToken, ...]) -> ASGIApp:
-    """Keeps the name of the operator in the state of the request, as `operator`."""
+    """The layer that refuses requests without the right token. Stores the operator's name in the state of the request."""
 
     async def authenticated(scope: Scope, receive: Receive, send: Send) -> None:
         header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
@@ -103,7 +103,7 @@ def require_token(app: ASGIApp, tokens: tuple[OperatorToken, ...]) -> ASGIApp:
 
 
 def _find(tokens: tuple[OperatorToken, ...], header: bytes) -> OperatorToken | None:
-    """Compares with every token in constant time, so the time tells neither which one fits nor how much of it."""
+    """The token of a request. All tokens are compared, in constant time: the time reveals neither which one fits nor how much."""
     scheme, _, secret = header.strip().partition(b" ")
     digest, found = sha256(secret.strip()).digest(), None
     for token in tokens:
@@ -118,7 +118,7 @@ def _digest(secret: str) -> bytes:
 
 def _unauthorized(header: bytes) -> Problem:
     what = (
-        "The token is not an operator's, or not any more. Get the current one"
+        "The token is not that of an operator, or no longer. Get the current one"
         if header
         else "Operators' routes need a token. Send one as `Authorization: Bearer <secret>`"
     )

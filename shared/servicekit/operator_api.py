@@ -30,7 +30,7 @@ from servicekit.web import Items
 
 SLICE = 10  # batches that one call for retention deletes
 
-Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="The most rows of the answer.")]
+Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="The maximum number of rows in the answer.")]
 BatchSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -100,7 +100,7 @@ class OutboxOperations(Controller):
         refuses={404: "no-pending-event"},
     )
     async def retry(self, engine: NamedDependency[AsyncEngine], event_id: FromPath[UUID]) -> OutboxRow:
-        """A parked row is pending again, with all its attempts, and so are the later rows of its labour."""
+        """A parked row is pending again, and its attempts are counted from 0. The later rows of its labour follow it."""
         async with engine.begin() as connection:
             return _found(await outbox_admin.retry(connection, event_id), event_id)
 
@@ -112,7 +112,7 @@ class OutboxOperations(Controller):
         refuses={404: "no-pending-event"},
     )
     async def discard(self, engine: NamedDependency[AsyncEngine], event_id: FromPath[UUID]) -> OutboxRow:
-        """The event is never published, so what it would cause does not happen. The later rows of its labour go on."""
+        """The event is never published, so it has no effect. The later rows of its labour are no longer held up."""
         async with engine.begin() as connection:
             return _found(await outbox_admin.discard(connection, event_id), event_id)
 
@@ -133,7 +133,7 @@ class OutboxOperations(Controller):
         summary="Retry a group of parked rows, one batch per call.",
     )
     async def retry_parked(self, engine: NamedDependency[AsyncEngine], data: JSONBody[Parked]) -> Batch:
-        """The rows are pending again, with all their attempts. Rows that fail again are parked again."""
+        """The rows are pending again, and their attempts are counted from 0. Rows that fail again are parked again."""
         return await _change_parked(engine, data, discard=False)
 
     @post(
@@ -143,7 +143,7 @@ class OutboxOperations(Controller):
         summary="Discard a group of parked rows for good, one batch per call.",
     )
     async def discard_parked(self, engine: NamedDependency[AsyncEngine], data: JSONBody[Parked]) -> Batch:
-        """The events are never published, so what they would cause does not happen."""
+        """The events are never published, so they have no effect. The later rows of their labours are no longer held up."""
         return await _change_parked(engine, data, discard=True)
 
     @post(

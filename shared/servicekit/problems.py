@@ -24,6 +24,8 @@ log = get_logger()
 PROBLEMS = "urn:fernlabour:problem:"
 _NAMES = {401: "not-authorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
 
+_AGAIN = "Try again, with the same Idempotency-Key if you sent one."
+
 QUIET_SECONDS = 10.0
 
 # Answers hold personal data: forbid caching, framing and guessing of content types.
@@ -105,11 +107,12 @@ def _from_anything(error: Exception) -> ProblemDetailsException:
 
 def _unavailable(error: BaseException) -> ProblemDetailsException:
     _outage.report(describe(error))
-    again = "Try again, with the same Idempotency-Key if you sent one."
     if refuses_changes(error):
-        return Problem(503, "unavailable", f"The database cannot store changes just now. {again}", {"Retry-After": "5"})
+        return Problem(
+            503, "unavailable", f"The database cannot store changes just now. {_AGAIN}", {"Retry-After": "5"}
+        )
     # The connection may have broken between the commit and its answer, so the change may or may not be committed.
-    return Problem(503, "unavailable", f"The database is not answering just now. {again}", {"Retry-After": "1"})
+    return Problem(503, "unavailable", f"The database is not answering just now. {_AGAIN}", {"Retry-After": "1"})
 
 
 class _RequestOutage(Outage):
@@ -129,4 +132,4 @@ _outage = _RequestOutage("database, for requests")
 
 def _from_bug(error: Exception) -> ProblemDetailsException:
     log.error("unexpected error", exc_info=error)
-    return Problem(500, "internal-error", "Something went wrong on our side. It is not your request.")
+    return Problem(500, "internal-error", f"This service has failed; your request is not at fault. {_AGAIN}")

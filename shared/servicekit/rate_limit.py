@@ -21,7 +21,7 @@ from messaging.progress import Outage
 MINUTE = timedelta(minutes=1)
 SHARE_INTERVAL = 0.1  # seconds
 
-# Sorted, so that two processes that share counts of the same callers cannot deadlock.
+# The callers are sorted, so that two processes that share counts of the same ones cannot deadlock.
 _SHARE = """
     INSERT INTO rate_limit (who, count, ends_at)
     SELECT who, count, now() + $3::interval FROM unnest($1::text[], $2::integer[]) AS counted (who, count) ORDER BY who
@@ -31,7 +31,7 @@ _SHARE = """
     RETURNING who, count, extract(epoch FROM ends_at - now())::float AS ends_in
 """
 
-# So that the table stays as large as a minute's callers.
+# Deletes windows that have ended, so that the table stays as large as a minute's callers.
 _FORGET_ENDED = """
     DELETE FROM rate_limit WHERE who IN (
         SELECT who FROM rate_limit WHERE ends_at < now() LIMIT 1000 FOR UPDATE SKIP LOCKED)

@@ -1,4 +1,4 @@
-"""Whether the database answers, asked on a connection of its own: requests that use up the pool do not make a process unready."""
+"""Checks whether the database answers, on a connection of its own: a pool that is used up does not make a process unready."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ ANSWER_SECONDS = 2.0
 
 
 class Readiness:
-    """The connection is opened by the first question and kept. Questions at the same time share one answer."""
+    """The connection is opened by the first check and kept. Concurrent checks share one query."""
 
     def __init__(self, database_url: str, *, process: str) -> None:
         self._url, self._process = database_url, process
@@ -22,7 +22,7 @@ class Readiness:
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask())
             self._asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
-        await asyncio.shield(self._asking)  # a client that gives up does not end the question of the others
+        await asyncio.shield(self._asking)  # a client that gives up does not cancel it for the other ones
 
     async def _ask(self) -> None:
         if self._connection is not None:
@@ -30,7 +30,7 @@ class Readiness:
                 await self._connection.execute("SELECT 1", timeout=ANSWER_SECONDS)
                 return
             except Exception:
-                self.close()  # the connection is broken; a new one tells whether the database is, too
+                self.close()  # the connection is broken; a new one shows whether the database is unavailable
         self._connection = await connect_raw(self._url, process=self._process)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ UNROUTED = "none"  # refused before its route was looked up, or there is no such
 
 
 def measured(app: ASGIApp) -> ASGIApp:
-    """Around the layer that refuses, and inside that of the trace, so that a measurement belongs to the request's trace.
+    """The layer that measures: around all layers that refuse, and inside that of the trace, so that a measurement has its trace.
 
     A request without an answer, because the client left, has the status 499.
     """

@@ -1,7 +1,7 @@
 """The span of each HTTP request, and the request as the origin of events.
 
-It is around everything else, so that the log lines of a refused request have its trace, too. Health checks have no span, and
-neither have the reads of operators, whose tools look several times a second.
+This layer is around all others, so that the log lines of a refused request have its trace, too. Health checks have no span, and
+neither have the reads of operators, whose tools read several times a second.
 """
 
 from urllib.parse import parse_qs
@@ -13,7 +13,7 @@ from messaging import origin, telemetry
 
 
 def traced(app: ASGIApp, *, reads: bool = True) -> ASGIApp:
-    """Without `reads`, a GET has no span."""
+    """The layer that traces the requests of an application. Without `reads`, a GET has no span."""
 
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP or scope["path"].startswith("/health/"):

@@ -42,7 +42,7 @@ _PARAMETER = re.compile(r"\\{(\w+)\\}")
 
 
 def identify(scope: Scope, subject: str) -> None:
-    """Say who the caller of this request is, for the lines about it."""
+    """Store the caller of this request, for the lines about it."""
     scope["state"]["caller"] = subject
 
 

@@ -96,7 +96,9 @@ def problem_for_readers(text: str) -> str | None:
 
 
 def problem_with_name(name: str) -> str | None:
-    """As `problem_for_readers`. A mother's name is in the question for consent, which people get who agreed to nothing."""
+    """As `problem_for_readers`, and for a phone number: a mother's name is in the question for consent, which people get who
+    have not agreed to anything.
+    """
     digits = sum(one.isdigit() for one in unicodedata.normalize("NFKD", name))
     return PHONE_NUMBER if digits > MOST_DIGITS else problem_for_readers(name)
 

@@ -34,7 +34,7 @@ from servicekit.security_log import SecurityLog
 log = get_logger()
 
 # libuv accepts one connection of a socket in each turn of the event loop. With a turn of a millisecond, 2,500 clients would wait
-# for seconds, and a health check behind them. So the socket is listened to several times.
+# for seconds, and so would a health check that comes after them. So several listeners accept connections of one socket.
 ACCEPTS = 16
 OTHER_FILES = 200  # that a process may have open beside its connections
 
@@ -126,7 +126,7 @@ def create_app(
     app = _application(
         [*routes, *_health(ready)], problems, dependencies, document, plugins, limits, [asynccontextmanager(lifespan)]
     )
-    # From the inside out. A browser hides an answer without CORS headers from its page, also a refusal.
+    # The innermost layer first. CORS is outside those that refuse: a browser hides an answer without its headers from the page.
     admission = app.state.admission = Admission(check_head(app.asgi_handler), limits)
     cors = CORSConfig(allow_origins=list(cors_origins))
     inner: ASGIApp = CORSMiddleware(admission, cors) if cors_origins else admission

@@ -1,8 +1,8 @@
-"""The settings of the workers that both services have. A process reads only what it needs, so that it can be given nothing else.
+"""The settings of the workers that both services have. A process reads only the settings it needs, so it needs no other secret.
 
-`<SERVICE>_DATABASE_URL` and PUBSUB_PROJECT_ID are described with the settings of each service. Only a relay reads
+`<SERVICE>_DATABASE_URL` and PUBSUB_PROJECT_ID are described with the settings of each service. Of the workers, only a relay reads
 
-RELAY_POLL_SECONDS    interval at which the relay polls when no wake-up arrives (1)
+RELAY_POLL_SECONDS    seconds between polls of the relay when no wake-up arrives (1)
 RETENTION_DAYS        days for which published events and claims are kept (90); the APIs read it, too
 REPLAY_HORIZON_DAYS   days that a replay may go back (30); the APIs read it, too
 """
@@ -16,7 +16,7 @@ from servicekit.settings import Environment
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Of a consumer."""
+    """The settings of a consumer."""
 
     database_url: str
     project_id: str
@@ -53,7 +53,7 @@ class RelaySettings:
 
 @dataclass(frozen=True, slots=True)
 class MigrationSettings:
-    """Of the migrations, which log in as the owner of the tables."""
+    """The settings of the migrations, which log in as the owner of the tables."""
 
     database_url: str
 

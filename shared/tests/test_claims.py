@@ -1,4 +1,4 @@
-"""One consumer at a time, once for all time; and nothing of a claim outlives the transaction it was made in."""
+"""An event is handled by one consumer at a time, and once. A transaction that is rolled back leaves nothing of its claims."""
 
 import asyncio
 import subprocess
@@ -21,7 +21,7 @@ from messaging.database import driver_connection
 
 @asynccontextmanager
 async def transaction(engine: AsyncEngine) -> AsyncIterator[asyncpg.Connection]:
-    """Rolled back at the end, unless the test has ended it."""
+    """A transaction that is rolled back at the end, unless the test has ended it."""
     async with driver_connection(engine) as connection:
         await connection.execute("BEGIN")
         yield connection

@@ -260,7 +260,7 @@ async def test_poison_stays_on_the_bus_while_it_cannot_be_dead_lettered(labour_u
 
 
 @pytest.mark.usefixtures("effects")
-async def test_while_the_database_is_away_messages_are_kept_and_then_handled(
+async def test_while_the_database_is_unavailable_messages_are_kept_and_then_handled(
     postgres: TemporaryServer, labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
 ) -> None:
     await asyncio.to_thread(postgres.stop)

@@ -56,7 +56,7 @@ class Held:
 
 
 async def make_passes(one: Relay, count: int = 4) -> int:
-    """Enough for the bounds to move as far as they may."""
+    """Make so many passes that the bounds move as far as they may. Returns the number of published events."""
     return sum([(await one.run_once()).published for _ in range(count)])
 
 

@@ -204,7 +204,7 @@ async def explain(connection: asyncpg.Connection, statement: str) -> str:
 
 
 async def fill(engine: AsyncEngine, published: int = 5000) -> None:
-    """Rows that are done."""
+    """Insert rows that are published already."""
     async with driver_connection(engine) as connection:
         await connection.execute(
             """

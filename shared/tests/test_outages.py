@@ -1,4 +1,4 @@
-"""An outage of the database or the bus is waited out: nothing is lost, nothing is given up, and every loop is back by itself.
+"""Processes retry through an outage of the database or the bus: nothing is lost or given up, and every loop recovers by itself.
 
 Limits are short here, so that the tests are; their order is that of production.
 """
@@ -46,7 +46,7 @@ def no_other_outages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def proxy(postgres: TemporaryServer) -> Iterator[TcpProxy]:
-    """Between the test and its database."""
+    """A proxy between the test and its database."""
     with tcp_proxy((postgres.host, postgres.port)) as proxy:
         yield proxy
 

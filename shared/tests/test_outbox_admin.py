@@ -1,4 +1,4 @@
-"""What a person does about outbox rows, one by one or by the group, with relays at work."""
+"""Operators retry, discard and replay outbox rows, one by one or by the group, while relays publish."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

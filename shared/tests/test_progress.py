@@ -17,7 +17,7 @@ from messaging.progress import Outage, State, step
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, in its only element."""
+    """A clock that the test sets: its only element is the time."""
     now = [1000.0]
     monkeypatch.setattr("messaging.progress.time.monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "_failed_at", 0.0)

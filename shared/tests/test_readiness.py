@@ -1,4 +1,4 @@
-"""Whether a process is ready is asked on one connection, which nothing else uses. Every connection has limits."""
+"""The check whether a process is ready has a connection of its own. Every connection has limits."""
 
 import asyncio
 

@@ -156,7 +156,7 @@ async def test_one_bad_message_in_a_call_does_not_keep_the_others_back(
     assert {event.key for event in await pull_sample_events(bus)} == {"good", "fine"}
 
 
-async def test_a_bus_that_is_away_costs_no_attempts_and_is_waited_for_calmly(
+async def test_while_the_bus_is_unavailable_no_attempt_is_counted_and_retries_pause(
     labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
 ) -> None:
     calls = 0
@@ -277,7 +277,7 @@ async def test_wake_ups_continue_after_their_connection_was_cut_at_any_moment(
         woken.clear()
         cutting = threading.Thread(target=asyncio.run, args=[_cut(postgres, "cut:wake")])
         cutting.start()
-        cutting.join()  # without a turn of our loop, on purpose: the goodbye of the server has arrived and is not read yet
+        cutting.join()  # without a turn of our loop, on purpose: the server's last message has arrived and is not read yet
         for _ in range(turns):
             await asyncio.sleep(0)
 

@@ -47,7 +47,7 @@ async def completed(engine: AsyncEngine, *event_ids: UUID) -> None:
 
 
 async def outcome(engine: AsyncEngine, event_id: UUID) -> Claim:
-    """Claims nothing."""
+    """The outcome that a claim of the event would have. The claim is rolled back."""
     async with driver_connection(engine) as connection:
         transaction = connection.transaction()
         await transaction.start()
@@ -56,7 +56,7 @@ async def outcome(engine: AsyncEngine, event_id: UUID) -> Claim:
         return claimed[event_id]
 
 
-def test_memory_shorter_than_the_replay_horizon_is_refused(labour_engine: AsyncEngine) -> None:
+def test_a_retention_shorter_than_the_replay_horizon_is_refused(labour_engine: AsyncEngine) -> None:
     with pytest.raises(RetentionTooShort, match="RETENTION_DAYS to 30"):
         Retention(labour_engine, keep=timedelta(days=29), replay_horizon=timedelta(days=30))
 
@@ -191,7 +191,7 @@ async def test_consumers_at_work_neither_notice_nor_double_anything_while_months
     delivered, rest = list[UUID](), asyncio.Event()
 
     def still_known() -> list[UUID]:
-        """Not so old that its claim might be forgotten before the clock is moved again."""
+        """The events whose claims are not so old that they might be deleted before the clock is moved again."""
         return [event_id for event_id in delivered if event_id >= first_id(clock["now"] - timedelta(days=40))]
 
     async def consume(name: int) -> None:
@@ -260,7 +260,7 @@ async def test_what_is_older_than_the_replay_horizon_is_not_replayed_and_the_ans
     assert (await replay()).status_code == 400
 
 
-async def test_a_memory_that_is_too_short_is_refused_by_the_routes_too(labour_url: str) -> None:
+async def test_a_retention_that_is_too_short_is_refused_by_the_routes_too(labour_url: str) -> None:
     settings = LabourSettings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": labour_url, "RETENTION_DAYS": "5"})
     apis = build_labour(settings)
     async with served(apis.public), served(apis.operators) as url, async_client(url, OPERATOR) as client:

@@ -1,4 +1,4 @@
-"""Every secret can be given as a file, and what is wrong with the file is said without its content."""
+"""Every secret can be given as a file. An error about the file says what is wrong, and never repeats the content."""
 
 from pathlib import Path
 

@@ -165,7 +165,7 @@ async def test_with_watermarks_a_message_of_before_there_were_sequences_is_handl
 
 
 @pytest.mark.usefixtures("effects")
-async def test_with_watermarks_another_consumer_of_the_same_labour_puts_its_events_back(
+async def test_with_watermarks_another_consumer_of_the_same_labour_nacks_its_events(
     labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub
 ) -> None:
     holding, release = asyncio.Event(), asyncio.Event()

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.system
 
 
 class Clock:
-    """Stands still unless it is told to move, so that a busy machine decides nothing."""
+    """A clock that only the test moves, so that the result does not depend on the speed of the machine."""
 
     def __init__(self) -> None:
         self.now = time.monotonic()
@@ -40,7 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 async def keys(provider: KeyServer, clock: Clock) -> SigningKeys:
-    """Of a process that has verified a token before."""
+    """The keys of a process that has verified a token before."""
     keys = SigningKeys(provider.url)
     assert await trusts(keys, provider.token("one"))
     return keys

@@ -43,7 +43,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module", params=["front", "installed"])
 def port(request: pytest.FixtureRequest, postgres: TemporaryServer, authority: Authority) -> Iterator[int]:
-    """Of a server that accepts only TLS and whose certificate is for `localhost`."""
+    """The port of a server that accepts only TLS and whose certificate is for `localhost`."""
     chain, programs = authority.issue("localhost"), installed_programs()
     if request.param == "front":
         with tls_front((postgres.host, postgres.port), chain) as port:

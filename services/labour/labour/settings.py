@@ -1,4 +1,4 @@
-"""The settings of the Labour API, read from environment variables. Those of the workers: servicekit/worker_settings.py."""
+"""The settings of the Labour API, read from environment variables. The workers' are in servicekit/worker_settings.py."""
 
 import os
 from collections.abc import Mapping
@@ -18,7 +18,8 @@ class ApiSettings:
     """LABOUR_DATABASE_URL   postgresql+asyncpg://…?sslmode=verify-full, the service's own database. Outside local mode TLS with
                              a verified server is required, unless it is at a unix socket or loopback; messaging/tls.py
     PUBSUB_PROJECT_ID        the project of our topics and subscriptions, for the workers
-    OPERATOR_READ_TOKENS, OPERATOR_WRITE_TOKENS, LABOUR_OPERATORS_…   who may operate: servicekit/operator_access.py
+    OPERATOR_READ_TOKENS, OPERATOR_WRITE_TOKENS, LABOUR_OPERATORS_…   the tokens of operators, and the address of their
+                             listener: servicekit/operator_access.py
     JWKS_URL, TOKEN_ISSUER   the address of the keys that verify callers' tokens, and their issuer; required unless local.
                              Outside local mode the address must be https
     TOKEN_AUDIENCE           the audience that tokens must name (fernlabour)

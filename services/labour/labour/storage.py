@@ -1,4 +1,4 @@
-"""Tables, how the aggregate is kept in them, and its repository.
+"""The tables of the service, the mapping between the aggregate and its rows, and the repository.
 
 A labour is loaded with all its parts by one statement, and saved by one statement for each table in which something changed.
 """
@@ -126,7 +126,7 @@ T = TypeVar("T")
 
 
 class _Rows(Generic[T]):
-    """Objects of one class as rows of one table: each attribute is a column of the same name. `owner` is no attribute."""
+    """Maps objects of one class to rows of one table: each column is an attribute of the same name, except `owner`."""
 
     def __init__(self, kind: type[T], table: Table, owner: str | None = None) -> None:
         self._kind = kind
@@ -141,7 +141,7 @@ class _Rows(Generic[T]):
         changes = ", ".join(f"{name} = excluded.{name}" for name in self.names)
         postgres = postgresql.dialect()  # type: ignore[no-untyped-call]
         arrays = ", ".join(f"${n}::{one.type.compile(postgres)}[]" for n, one in enumerate(self._columns, start=2))
-        # Columns that are named, not `*`: a process may still run when a migration adds one.
+        # Columns are named, and not selected with `*`: a process may still run when a migration adds one.
         self.row = f"ROW({columns})"
         self.insert = f"INSERT INTO {table.name} ({columns}) VALUES ({numbers})"  # noqa: S608
         self.save_all = (
@@ -151,7 +151,7 @@ class _Rows(Generic[T]):
         self.delete_all = f"DELETE FROM {table.name} WHERE id = ANY($1::uuid[])"  # noqa: S608
 
     def build(self, row: Iterable[Any]) -> T:
-        """Without `__init__`, which makes a new object with a new id."""
+        """An object with the values of a row. `__init__` is not called, because it gives a new object a new id."""
         one = self._kind.__new__(self._kind)
         attributes = dict(zip(self.names, row, strict=False))
         for name, choices in self._enums.items():
@@ -181,7 +181,7 @@ _LOAD_BY_SUBSCRIPTION = (
     f"{_LOAD} JOIN subscriber ON subscriber.labour_id = labour.id WHERE subscriber.id = $1 AND subscriber.user_id = $2"
 )
 
-# Of two concurrent writers, the later one finds another version than it has loaded.
+# Of two concurrent writers, the later one updates no row, because the version is no longer the one that it has loaded.
 _UPDATE = f"""
     UPDATE labour SET ({", ".join(_labours.names)}) = ROW ({", ".join(f"${n}" for n in range(1, len(_labours.names) + 1))})
     WHERE id = $1 AND version = ${len(_labours.names) + 1}
@@ -199,7 +199,7 @@ _ADD_UPDATE = """
 class Labours:
     """The repository. Registers every labour with the unit of work, which saves it and collects its events at the end.
 
-    It does not know who asks: `labour.application.access` decides who may have a labour.
+    It checks no permission: `labour.application.access` does.
     """
 
     def __init__(self, uow: UnitOfWork) -> None:
@@ -220,7 +220,7 @@ class Labours:
         return await self._load(_LOAD_BY_INVITE, hash_token(token))
 
     async def of_subscription(self, subscriber_id: UUID, user_id: str) -> Labour | None:
-        """None also if the subscription belongs to another user."""
+        """The labour of a subscription; None if there is no such subscription, or if it belongs to another user."""
         return await self._load(_LOAD_BY_SUBSCRIPTION, subscriber_id, user_id)
 
     async def get_update(self, labour_id: UUID, update_id: UUID) -> Update | None:
@@ -228,7 +228,7 @@ class Labours:
         return None if row is None else _updates.build(row)
 
     async def add_update(self, update: Update) -> None:
-        """Requests at the same moment may exceed the limit by one each: it bounds storage, and nothing depends on its number."""
+        """Raises `TooMany` at the limit. It bounds storage and is not exact: concurrent requests may exceed it by one each."""
         if await self._uow.connection.execute(_ADD_UPDATE, *_updates.values(update), UPDATE_LIMIT) != "INSERT 0 1":
             raise TooMany(update.labour_id, "updates", UPDATE_LIMIT, "Delete a status or a note that is out of date.")
 
@@ -248,7 +248,7 @@ class Labours:
 
 
 class _Changes:
-    """Saves what is different from what is stored. Every change of a labour or of its parts raises the labour's version."""
+    """Saves the parts of a labour that differ from what is stored. Every change of a labour or its parts raises its version."""
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ async def fetch(engine: AsyncEngine, query: str) -> list[Any]:
 
 
 async def outbox_types(engine: AsyncEngine) -> list[str]:
-    """Without `labour.planned`."""
+    """The types of the events in the outbox, in order, without `labour.planned`."""
     return [one for one in await fetch(engine, "SELECT topic FROM outbox ORDER BY position") if one != "labour.planned"]
 
 

@@ -73,7 +73,7 @@ class History:
 
 
 def _average(durations: Sequence[timedelta]) -> Any:
-    """Approximately: the projection rounds at other places."""
+    """The average, to be compared approximately: the projection rounds at other places."""
     return pytest.approx((sum(durations, timedelta()) / len(durations)).total_seconds()) if durations else None
 
 

@@ -38,7 +38,7 @@ class House:
         return await self.client.request(method, path, json=body, headers=headers)
 
     async def _open(self, path: str, headers: dict[str, str]) -> httpx.Response:
-        """Of a stream, which never ends, only the beginning; and what refuses one."""
+        """The answer of a live stream. It never ends, so only its beginning is read, unless the stream is refused."""
         async with self.client.stream("GET", path, headers=headers) as answer:
             if answer.is_error:
                 await answer.aread()
@@ -186,7 +186,7 @@ async def test_a_request_with_a_number_that_is_on_the_list_is_answered_like_one_
     people = (await labour_client.get(house.labour)).json()["subscribers"]
     [eve] = [one["id"] for one in people if one["phone"] == "+12025550100" and one["state"] == "requested"]
     told = await labour_client.put(f"{house.labour}/subscribers/{eve}/approve")
-    assert_problem(told, 409, "already-subscribed")  # the mother is
+    assert_problem(told, 409, "already-subscribed")  # the mother is told
 
 
 async def test_eight_people_with_one_invite_at_once_all_get_to_ask(labour_client: AsyncClient) -> None:

@@ -11,7 +11,7 @@ from tests.labour_parts import MINUTE, NOW, a_contraction
 
 
 def every(minutes: float, *, lasting: float = 60, until: datetime = NOW, hours: float = 1.2) -> list[Contraction]:
-    """Contractions up to a moment before `until`."""
+    """Contractions that start every so many minutes, the last one just before `until`."""
     number = int(hours * 60 / minutes)
     return [
         a_contraction(until - index * minutes * MINUTE - 2 * MINUTE, timedelta(seconds=lasting))

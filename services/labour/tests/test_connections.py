@@ -43,7 +43,7 @@ class Connection:
         return int(status.split()[1]), headers, json.loads(body) if body else None
 
     async def end(self) -> bytes:
-        """What else arrives until the server closes the connection."""
+        """The rest of what arrives until the server closes the connection."""
         async with asyncio.timeout(DEADLINE):
             return await self._reader.read()
 

@@ -33,7 +33,7 @@ def proxy(postgres: TemporaryServer) -> Iterator[TcpProxy]:
 
 @pytest.fixture
 async def client(labour_url: str, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncClient]:
-    """Of an API with short limits and its database behind the proxy. The user is Ada."""
+    """A client, as Ada, of an API with short limits whose database is behind the proxy."""
     monkeypatch.setattr(app, "REQUEST", SHORT)
     settings = ApiSettings.load({"FERN_MODE": "local", "LABOUR_DATABASE_URL": through(proxy, labour_url)})
     api = app.build(settings).public

@@ -21,7 +21,7 @@ def wake_ups_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Later:
-    """The clock as the streams see it."""
+    """The clock of the streams, which the test can set forward."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

@@ -39,7 +39,7 @@ async def clients(labour_url: str) -> AsyncIterator[list[AsyncClient]]:
 
 
 async def _known(engine: AsyncEngine) -> dict[str, int]:
-    """Without the counts of reads."""
+    """The shared count of each caller's changes, without the counts of reads."""
     return dict(
         tuple(row) for row in await fetch(engine, "SELECT who, count FROM rate_limit WHERE who NOT LIKE 'reads of %'")
     )
@@ -74,7 +74,7 @@ async def test_what_one_process_has_counted_counts_in_every_other(
     assert 3500 < int(refused.headers["retry-after"]) <= 3600  # the window that the other process has opened
 
 
-async def test_while_the_database_is_away_a_process_counts_alone_and_shares_its_counts_afterwards(
+async def test_while_the_database_is_unavailable_a_process_counts_alone_and_shares_its_counts_afterwards(
     postgres: TemporaryServer, labour_engine: AsyncEngine
 ) -> None:
     limit = RateLimit(labour_engine, limit=LIMIT)

@@ -64,7 +64,7 @@ def projection(postgres: TemporaryServer) -> Iterator[Projection]:
 def test_any_order_duplicates_and_batching_give_what_the_labour_itself_knows(
     projection: Projection, steps: list[Step], data: st.DataObject
 ) -> None:
-    """Without claims: every duplicate gets as far as the reaction."""
+    """There are no claims here, so every duplicate reaches the reaction."""
     history = History(steps)
     copies = data.draw(st.lists(st.sampled_from(history.recorded), max_size=10)) if history.recorded else []
     deliveries = data.draw(st.permutations([*history.recorded, *copies]))
@@ -144,7 +144,7 @@ def message(recorded: Recorded, consumer: str = "statistics") -> Message:
 
 
 async def deliver_until_acked(consumer: Consumer[Event], waiting: list[Message], shuffled: random.Random) -> None:
-    """As the bus does: in any order, in batches of any size, and again if a message was not acknowledged."""
+    """Deliver as the bus does: in any order, in batches of any size, and again if a message was not acknowledged."""
     for _ in range(10_000):
         if not waiting:
             return

@@ -21,7 +21,7 @@ from tests.statistics_parts import labour_with, received, statistics_of
 
 
 async def count_all(engine: AsyncEngine, units: UnitsOfWork) -> None:
-    """As the consumer does, with every event in the outbox."""
+    """Count every event in the outbox, as the consumer does."""
     rows = await fetch(engine, "SELECT event_id, topic, payload FROM outbox ORDER BY position DESC")
     events = [(row.event_id, decode(row.topic, 1, row.payload.encode())) for row in rows if row.topic in TOPICS]
     async with units() as uow:

@@ -1,6 +1,6 @@
 """The processes of the Notification service: `python -m notification {api|consumer|consumer --drain|dispatcher|relay}`.
 
-Each imports only what it needs, which is most of the time that it takes to start.
+Each process imports only the modules it needs: importing is most of its start-up time.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The API as two applications: wiring only."""
+"""The wiring of the API: settings in, Litestar applications out."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -36,7 +36,7 @@ REFUSALS = {"/webhooks/": "bad-signature", "/pubsub/": "push-refused"}  # their 
 
 
 def build(settings: ApiSettings) -> Apis:
-    """Call it inside the running event loop, which the client of the bus needs."""
+    """Build the applications. Call it inside the running event loop, which the client of the bus needs."""
     engine = create_engine(settings.database_url, process=NAME, pool_size=settings.http.pool_size, limits=REQUEST)
     operators = create_engine(
         settings.database_url, process=f"{NAME}:operators", pool_size=OPERATOR_SLOTS, limits=MAINTENANCE

@@ -1,10 +1,11 @@
 """The settings of the Notification service, from environment variables: a class for each process. No process reads the secrets of
-another one. Those of the relay: servicekit/worker_settings.py.
+another one. The relay's are in servicekit/worker_settings.py.
 
 NOTIFICATION_DATABASE_URL   postgresql+asyncpg://…?sslmode=verify-full, the service's own database. TLS as for
                           LABOUR_DATABASE_URL
 PUBSUB_PROJECT_ID         the project of the topics and subscriptions
-OPERATOR_READ_TOKENS, OPERATOR_WRITE_TOKENS, NOTIFICATION_OPERATORS_…   who may operate: servicekit/operator_access.py
+OPERATOR_READ_TOKENS, OPERATOR_WRITE_TOKENS, NOTIFICATION_OPERATORS_…   the tokens of operators, and the address of their
+                          listener: servicekit/operator_access.py
 NOTIFICATION_API_HOST, NOTIFICATION_API_PORT   the address at which the API listens (127.0.0.1, 8402)
 PUBLIC_URL                the URL at which the provider reaches the API, https unless local; callbacks are signed with it
 TWILIO_ACCOUNT_SID, TWILIO_FROM   the account, and the sending number
@@ -12,9 +13,9 @@ TWILIO_AUTH_TOKEN         the secret of the account, with which the API checks t
 TWILIO_BASE_URL           the URL of a stand-in for Twilio; refused outside local mode
 SMS_POLICIES              the policy for each event type, e.g. labour.begun=at_most_once,labour.completed=ask (ask for all)
 SMS_QUARANTINE_SECONDS    seconds in doubt after which a message that the provider does not list is absent (900; local 5)
-SMS_ASK_SECONDS           interval between questions about a message in doubt (30; local 1)
-SMS_LEASE_SECONDS         how long a row belongs to one sender (30; local 8)
-SMS_TIMEOUT_SECONDS       how long a call may take; at most half a lease (10; local 3)
+SMS_ASK_SECONDS           seconds between questions about a message in doubt (30; local 1)
+SMS_LEASE_SECONDS         how long a row belongs to one dispatcher, in seconds (30; local 8)
+SMS_TIMEOUT_SECONDS       how long a call may take, in seconds; at most half a lease (10; local 3)
 SMS_PER_SECOND            calls a second of the sending number, by all dispatchers together (1; local 100)
 SMS_MOST_WAITING          announcements of one labour that may wait to be sent; more are failed (500)
 SMS_SEGMENTS_PER_NUMBER   SMS segments a day (UTC) to one number, about all labours; births up to twice that (40; local 10000)
@@ -201,7 +202,9 @@ def _auth_token(environment: Environment) -> str:
 
 
 def _checked(environment: Environment, name: str, pattern: re.Pattern[str], form: str, *, local: str) -> str:
-    """A wrong character would otherwise show as a refused text. What is missing is reported already. No value is repeated."""
+    """Refuse a value that is not in Twilio's format, which would otherwise show only when a text is refused. A missing value is
+    reported already. No message repeats the value.
+    """
     value = environment.text(name, local=local, secret=True)
     if value and not pattern.fullmatch(value):
         environment.refuse(f"{name} is not in Twilio's format: {form}")

@@ -1,4 +1,4 @@
-"""Tables, and the repository of rosters.
+"""The tables of the service, and the repository of rosters.
 
 As in the Labour service, all tables of the service are declared here. `delivery/ledger.py` has the statements that move a row
 of `notification_table` from state to state.
@@ -114,7 +114,7 @@ number_day_table = Table(
     Column("segments", Integer, nullable=False),
 )
 
-# Sorted, here and in the lock, so that two batches with the same labours wait for each other and never deadlock.
+# The ids are sorted, here and in the lock, so that two batches with the same labours wait for each other and never deadlock.
 _ENSURE_ROSTERS = """
     INSERT INTO roster (labour_id, version)
     SELECT labour_id, 0 FROM unnest($1::uuid[]) AS wanted (labour_id) ORDER BY labour_id
@@ -123,7 +123,7 @@ _ENSURE_ROSTERS = """
 
 _LOCK_ROSTERS = "SELECT 1 FROM roster WHERE labour_id = ANY($1::uuid[]) ORDER BY labour_id FOR UPDATE"
 
-# A statement of its own: under READ COMMITTED it sees what the previous holder of the lock committed.
+# Not part of the statement that locks: under READ COMMITTED a later statement sees what the previous holder committed.
 _LOAD_ROSTERS = """
     SELECT labour_id, version, person_id, name, phone, added_version, removed_version
     FROM roster LEFT JOIN roster_member USING (labour_id)
@@ -160,8 +160,8 @@ class Rosters:
         """A roster for every labour: an empty one, at version 0, for a labour that has none yet.
 
         `versions` has the highest version that the events of each labour name. A roster that has reached it is not changed by
-        them, and is only read. The others are locked until the end of the transaction, and read again: a change that another
-        consumer was about to commit is in them.
+        them, and is only read. The other rosters are locked until the end of the transaction, and read again, so that they have
+        the changes that another consumer has committed meanwhile.
         """
         self._loaded = await self._read(versions)
         if behind := [one.labour_id for one in self._loaded.values() if one.version < versions[one.labour_id]]:

@@ -83,7 +83,7 @@ async def ledger_rows(office: PostOffice) -> Sequence[asyncpg.Record]:
 
 
 async def states(office: PostOffice) -> list[tuple[str, str]]:
-    """Of all messages: questions for consent, which have no sequence, and then by the order of the events."""
+    """The event type and state of each message: first the questions for consent, then the others in the order of their events."""
     return [(row["event_type"], row["state"]) for row in await ledger_rows(office)]
 
 

@@ -87,7 +87,7 @@ def in_order(phone: str = PHONE, *, count: int = 2) -> list[Notification]:
 
 
 def notifications(count: int) -> list[Notification]:
-    """Each to a phone of its own."""
+    """Messages, each to a phone of its own."""
     return [notification(f"+1202555{number:04}") for number in range(100, 100 + count)]
 
 
@@ -142,7 +142,7 @@ class PostOffice:
         return await self.post(*notifications(count))
 
     async def post_sending(self, attempt: int = 1) -> UUID:
-        """The id of a message whose sender has called in this attempt and has no answer yet."""
+        """The id of a message whose dispatcher has called in this attempt and has no answer yet."""
         one = await self.post_one()
         for _ in range(attempt - 1):
             assert await self.put_in_doubt(one)
@@ -189,7 +189,7 @@ class PostOffice:
             }
 
     async def put_in_doubt(self, one: Notification) -> bool:
-        """As a sender leaves it that dies before its call: taken, and the lease expired. False if it is not due."""
+        """Take a message and let its lease expire, as if the dispatcher had died before the call. False if it is not due."""
         async with self.units() as uow:
             leases, _ = await ledger.take(uow, limit=1, lease_seconds=0, call_within=0)
         return [lease.id for lease in leases] == [one.id] and await self.expire_leases() == 1

@@ -74,7 +74,7 @@ def delivery(event: Event, event_id: UUID | None = None) -> Message:
 
 
 def a_labour(people: int) -> tuple[list[Event], set[UUID]]:
-    """Its events, and who is to be told: everyone is added, the first is removed, and the labour is completed."""
+    """The events of a labour, and who is to be told: all people are added, the first is removed, and the labour is completed."""
     labour_id, persons = uuid7(), [uuid7() for _ in range(people)]
     events: list[Event] = [
         SubscriberAdded(
@@ -93,7 +93,7 @@ async def told(engine: AsyncEngine) -> list[UUID]:
 
 
 async def deliver_until_acked(consumer: Consumer[Event], messages: Sequence[Message], shuffled: random.Random) -> None:
-    """As the bus does: in any order, in batches of any size, and again if a message was not acknowledged."""
+    """Deliver as the bus does: in any order, in batches of any size, and again if a message was not acknowledged."""
     waiting = list(messages)
     for _ in range(10_000):
         if not waiting:

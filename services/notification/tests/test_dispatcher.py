@@ -185,10 +185,10 @@ async def test_a_rate_may_be_less_than_one_a_second(office: PostOffice) -> None:
     assert len(office.texts(one)) == 1
 
 
-# Late senders
+# Late dispatchers
 
 
-async def test_a_sender_that_was_paused_too_long_does_not_call(office: PostOffice) -> None:
+async def test_a_dispatcher_that_was_paused_too_long_does_not_call(office: PostOffice) -> None:
     one = await office.post_one()
 
     async with held_at(dispatcher.AFTER_TAKE, office.dispatcher(lease_seconds=0.2, call_within=0.1).run_once()):
@@ -200,7 +200,7 @@ async def test_a_sender_that_was_paused_too_long_does_not_call(office: PostOffic
     assert await office.events(one.id) == ["notification.sent"]
 
 
-async def test_a_sender_too_late_for_its_lease_returns_the_message_to_the_queue(office: PostOffice) -> None:
+async def test_a_dispatcher_too_late_for_its_lease_returns_the_message_to_the_queue(office: PostOffice) -> None:
     one = await office.post_one()
 
     await office.dispatcher(call_within=-1.0).run_once()
@@ -227,7 +227,7 @@ async def test_a_late_outcome_of_an_older_attempt_changes_nothing(office: PostOf
     assert "late sms outcome ignored" in [line["event"] for line in logs]  # the sandbox logs, too
 
 
-async def test_a_sender_whose_lease_expired_still_records_its_outcome(office: PostOffice) -> None:
+async def test_a_dispatcher_whose_lease_expired_still_records_its_outcome(office: PostOffice) -> None:
     """The outcome resolves the message in doubt: nothing is asked, and nothing is sent twice."""
     one = await office.post_one()
 

@@ -112,7 +112,7 @@ async def office_at(url: str, data_dir: Path, **options: float) -> AsyncIterator
 
 
 async def crash_and_recover(server: TemporaryServer, data_dir: Path, point: str, fault: str) -> list[str]:
-    """The list of what is wrong afterwards."""
+    """Crash a dispatcher, start it again, and return what is wrong afterwards; empty if nothing is."""
     async with office_at(await fresh_database(server, "notification"), data_dir, timeout=TIMEOUT) as office:
         everyone = await office.post_many(3)
         set_faults(office, fault)

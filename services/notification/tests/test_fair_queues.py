@@ -29,7 +29,7 @@ ONE_CALL = Limits(sender="slow", per_second=1e-6)  # the bucket holds one call, 
 
 
 def announcements(people: int, *, count: int = 1, labour_id: UUID | None = None) -> list[Notification]:
-    """Of one labour, to each of these people, oldest first."""
+    """Announcements of one labour, to each of so many people, oldest first."""
     labour_id, persons = labour_id or uuid7(), [uuid7() for _ in range(people)]
     return [
         notification(
@@ -93,7 +93,7 @@ async def test_births_go_first_then_beginnings_then_other_kinds_then_announcemen
 
 
 async def test_labours_take_turns_with_the_questions_for_consent_too(office: PostOffice) -> None:
-    """Each person who is added is an event of its own."""
+    """Each person who is added causes an event of its own."""
     labour_id = uuid7()
     many = [notification(event_type=CONSENT_REQUESTED, labour_id=labour_id) for _ in range(5)]
     for question in many:

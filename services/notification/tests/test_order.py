@@ -130,7 +130,7 @@ async def test_the_birth_does_not_wait_for_the_next_attempt_of_an_older_text(off
 
 
 async def next_attempt_in(office: PostOffice, one: Notification, seconds: float) -> None:
-    """As if the provider had asked us to slow down."""
+    """Set the next attempt of a message, as if the provider had refused it for a time."""
     async with office.units() as uow:
         at = "clock_timestamp() + make_interval(secs => $2)"
         await uow.connection.execute(f"UPDATE notification SET next_attempt_at = {at} WHERE id = $1", one.id, seconds)
@@ -156,7 +156,7 @@ async def test_the_newer_text_waits_for_the_end_of_the_call_and_goes_out_at_once
     assert [await office.state(one.id) for one in (begun, completed)] == ["SENT", "SENT"]
 
 
-async def test_a_sender_that_was_paused_until_the_newer_text_was_sent_does_not_call(office: PostOffice) -> None:
+async def test_a_dispatcher_that_was_paused_until_the_newer_text_was_sent_does_not_call(office: PostOffice) -> None:
     begun, completed = in_order()
     await office.post(begun)
 

@@ -108,7 +108,7 @@ class System:
             return {row["id"]: row["state"] for row in await uow.connection.fetch("SELECT id, state FROM notification")}
 
     def sequences(self) -> list[list[int]]:
-        """Of each person, the texts on the phone in the order in which they came."""
+        """The sequences of the texts on each person's phone, in the order in which they came."""
         known = {reference(one.id): (number, one) for number, texts in enumerate(self.people) for one in texts}
         phones = defaultdict[int, list[int]](list)
         for body in self.provider.texts:

@@ -62,7 +62,7 @@ def a_message(subscription: str = SUBSCRIPTION) -> dict[str, Any]:
 
 
 def signed(provider: KeyServer, **claims: Any) -> dict[str, str]:
-    """As Google signs, except for the claims that are given."""
+    """The headers of a push with a token as Google signs it, except for the claims that are given."""
     google = {"iss": GOOGLE[0], "aud": AUDIENCE, "email": ACCOUNT, "email_verified": True}
     return {"Authorization": f"Bearer {provider.token(**{**google, **claims})}"}
 

@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 
 async def in_doubt(office: PostOffice, fault: str = "reply-lost", **settings: Any) -> Notification:
-    """A message whose sender got no answer. The fault decides whether the provider has it."""
+    """A message whose dispatcher got no answer. The fault decides whether the provider has it."""
     one = await office.post_one()
     office.fault(fault, times=1, **settings)
     await office.dispatcher().run_once()

@@ -99,7 +99,7 @@ async def test_two_outcomes_of_one_message_are_recorded_in_the_order_they_came(o
     assert (await office.row(second.id))["sid"] == SIDS[1]
 
 
-async def test_an_outcome_is_recorded_even_if_its_sender_is_cancelled_meanwhile(office: PostOffice) -> None:
+async def test_an_outcome_is_recorded_even_if_the_task_that_waits_for_it_is_cancelled(office: PostOffice) -> None:
     first, second = await leased(office, 2)
     ours = Recorder(office.units, wake=lambda: None)
 

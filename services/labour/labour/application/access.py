@@ -1,4 +1,5 @@
-"""Authorisation: what the caller is to a labour, and what that allows. Every command and query about a labour asks here.
+"""Authorisation: the caller's relation to a labour, and the actions that it allows. Every command and query about a labour
+is checked here.
 
 To a stranger a labour does not exist, so that guessing ids reveals nothing. A person is a stranger until the mother approves
 them, and again after they leave or are removed or blocked.
@@ -45,7 +46,7 @@ _ALLOWED: dict[Relation, tuple[Action, ...]] = {
 
 
 async def authorize(connection: AsyncConnection, caller: str, labour_id: UUID, action: Action) -> Relation:
-    """For queries, which load no labour. Raises as `permit` does."""
+    """Check a query, which loads no labour, and return the caller's relation. Raises as `permit` does."""
     relation = await _stored_relation(connection, caller, labour_id)
     permit(relation, action, labour_id)
     return relation
@@ -73,7 +74,7 @@ def _relation_of(role: Role | None) -> Relation:
 
 
 async def _stored_relation(connection: AsyncConnection, caller: str, labour_id: UUID) -> Relation:
-    """A labour that does not exist has only strangers."""
+    """The caller's relation by the rows of the database; STRANGER if the labour does not exist."""
     own_row = and_(
         subscriber_table.c.labour_id == labour_table.c.id,
         subscriber_table.c.user_id == caller,
@@ -104,7 +105,9 @@ class CommandContext:
         return Labours(self.uow)
 
     async def labour(self, labour_id: UUID) -> Labour:
-        """The labour, to be changed. Only the mother may. Raises `VersionChanged` if it is not in the version seen."""
+        """Load a labour in order to change it. Raises as `permit` does unless the caller is the mother, and `VersionChanged`
+        if the labour is no longer in the version `seen`.
+        """
         labour = await self.labours.get(labour_id)
         permit(relation_to(labour, self.caller), Action.MANAGE, labour_id)
         if self.seen is not None and labour.version != self.seen:

@@ -3,13 +3,15 @@
 from collections.abc import Set
 from dataclasses import dataclass
 
-# Where few mobile numbers exist that pay their owner for being texted
+# Countries with few mobile numbers that pay their owner for each text received
 COUNTRIES = "AT AU BE CA CH CZ DE DK ES FI FR GB GR IE IS IT LU NL NO NZ PL PT SE US"
 
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """`countries` are ISO 3166 codes. The others are for one account and day: labours planned, people added, SMS segments."""
+    """`countries` are ISO 3166 codes. The numbers are limits of one account in one day: labours planned, people added, SMS
+    segments.
+    """
 
     countries: Set[str] = frozenset(COUNTRIES.split())
     labours: int = 5

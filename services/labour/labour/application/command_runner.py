@@ -24,7 +24,7 @@ Command = Callable[[CommandContext], Awaitable[T]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`replayed`: the answer was stored by an earlier request with the same key, and the command did not run."""
+    """`replayed` is True if the answer was stored by an earlier request with the same key, and the command did not run."""
 
     answer: Answer
     replayed: bool
@@ -45,8 +45,9 @@ class CommandRunner:
         self._caller, self._key, self._seen = caller, key, seen
 
     async def run(self, command: Command[T], answer: Callable[[T], Answer]) -> Outcome:
-        """A repeated request mostly fails, because what it asks for has happened. So after a failure the key is looked up.
+        """Run the command, or return the answer that is stored for the key.
 
+        The key is looked up after the command has failed, because a repeated request usually fails: its change was made before.
         Raises `LockHeld` while another request with the same key is being handled.
         """
         try:
@@ -57,7 +58,7 @@ class CommandRunner:
             raise
 
     async def _attempt_until_won(self, command: Command[T], answer: Callable[[T], Answer]) -> Outcome:
-        """Optimistic: of two concurrent writers the version column refuses the later one, which runs the command again.
+        """Run the command, again if another request changed the labour meanwhile: the version column refuses the later writer.
 
         Raises `VersionChanged` instead if the caller named a version, and `TooBusy` after `ATTEMPTS` lost races.
         """
@@ -72,7 +73,7 @@ class CommandRunner:
                 if self._key and idempotency.is_taken(error):
                     if stored := await self._find(self._key):
                         return Outcome(stored, replayed=True)
-                    continue  # it had expired
+                    continue  # the key had expired
             if self._seen is not None:
                 raise VersionChanged
         raise TooBusy

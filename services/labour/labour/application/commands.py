@@ -161,7 +161,7 @@ async def change_role(context: CommandContext, labour_id: UUID, subscriber_id: U
 
 
 def _check_text(field: str, text: str) -> None:
-    """For what other people read. A private note and the notes of a birth are shown to the mother only."""
+    """Raises `TextNotAllowed`. Only for texts that other people read: private notes and the notes of a birth are not checked."""
     if problem := problem_for_readers(text):
         raise TextNotAllowed(field, problem)
 

@@ -44,7 +44,7 @@ async def labour_as_seen_by(
 
 
 async def list_labours(connection: AsyncConnection, caller: str, *, limit: int, after: UUID | None) -> LabourPage:
-    """The caller's own, newest first: ids are UUIDv7, so their order is the order of planning."""
+    """The labours of which the caller is the mother, newest first: ids are UUIDv7, so their order is the order of planning."""
     statement = select(labour_table.c.id).where(labour_table.c.mother_id == caller)
     if after is not None:
         statement = statement.where(labour_table.c.id < after)
@@ -59,7 +59,7 @@ async def list_labours(connection: AsyncConnection, caller: str, *, limit: int, 
 async def list_subscriptions(
     connection: AsyncConnection, caller: str, *, limit: int, after: UUID | None
 ) -> list[SubscriptionView]:
-    """The caller's own, oldest first."""
+    """The caller's subscriptions and requests, oldest first."""
     own = _columns(subscriber_table, SubscriptionView, "mother_name")
     statement = select(*own, labour_table.c.mother_name).join_from(subscriber_table, labour_table)
     statement = statement.where(subscriber_table.c.user_id == caller).order_by(subscriber_table.c.id).limit(limit)
@@ -76,7 +76,7 @@ async def list_contractions(
     limit: int = CONTRACTION_LIMIT,
     after: datetime | None = None,
 ) -> list[ContractionView]:
-    """In the order in which they started. No two start at the same time, because they do not overlap."""
+    """The contractions in the order of their starts, which all differ because contractions do not overlap."""
     await authorize(connection, caller, labour_id, Action.READ_CONTRACTIONS)
     statement = select(*_columns(contraction_table, ContractionView)).where(contraction_table.c.labour_id == labour_id)
     if after is not None:
@@ -95,7 +95,7 @@ async def get_advice(connection: AsyncConnection, caller: str, labour_id: UUID, 
 async def list_updates(
     connection: AsyncConnection, caller: str, labour_id: UUID, *, limit: int = 100, after: UUID | None = None
 ) -> list[UpdateView]:
-    """Newest first; private notes only for the mother."""
+    """The updates of a labour, newest first; private notes for the mother only."""
     relation = await authorize(connection, caller, labour_id, Action.READ)
     statement = select(*_columns(update_table, UpdateView)).where(update_table.c.labour_id == labour_id)
     if not relation.may(Action.MANAGE):
@@ -117,7 +117,7 @@ async def list_invites(
 
 
 async def _labours(connection: AsyncConnection, labour_ids: Collection[UUID]) -> list[LabourView]:
-    """Newest first."""
+    """The labours with these ids, newest first."""
     subscribers = defaultdict[UUID, list[SubscriberView]](list)
     statement = (
         select(subscriber_table.c.labour_id, *_columns(subscriber_table, SubscriberView))

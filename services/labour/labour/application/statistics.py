@@ -1,9 +1,9 @@
 """The statistics of labours: a projection of `contraction.*` and `labour.*` events that adds amounts to balances.
 
-To add is not idempotent: an amount that is added twice is wrong for good. So every amount is a row first, a posting, with the
-event and the balance as its key, and a balance grows by the postings that were really inserted, in the same statement. A second
-delivery inserts nothing and adds nothing, also if the claim of its event is deleted by then. The postings stay, so that a
-balance can be verified and rebuilt from them at any time.
+Adding is not idempotent: a balance to which an amount was added twice stays wrong. So every amount is first inserted as a row, a
+posting, whose key is the event and the balance, and the same statement adds to a balance only the postings that were inserted. A
+second delivery inserts nothing and adds nothing, even if the claim of its event is deleted by then. Postings are never deleted,
+so a balance can be verified and rebuilt from them at any time.
 
 The number of statements does not depend on the size of a batch.
 """
@@ -24,8 +24,8 @@ from labour.domain.statistics import KnownContraction, Posting, Statistics, reac
 from messaging.consumer import Received
 from messaging.unit_of_work import UnitOfWork
 
-# Every labour has a balance of its contractions, and its row is the lock of the labour. Sorted, here and in the lock, so that two
-# batches with the same labours wait for each other and never deadlock.
+# Every labour has a balance `contractions`, and locking its row locks the labour. The ids are sorted, here and in the lock, so
+# that two batches with the same labours wait for each other and never deadlock.
 _ENSURE_LABOURS = """
     INSERT INTO statistics_balance (labour_id, what, amount)
     SELECT labour_id, 'contractions', 0 FROM unnest($1::uuid[]) AS wanted (labour_id) ORDER BY labour_id
@@ -36,7 +36,7 @@ _LOCK_LABOURS = """
     SELECT 1 FROM statistics_balance WHERE labour_id = ANY($1::uuid[]) AND what = 'contractions' ORDER BY labour_id FOR UPDATE
 """
 
-# A statement of its own: under READ COMMITTED it sees what the previous holder of the lock committed.
+# Not part of the statement that locks: under READ COMMITTED a later statement sees what the previous holder committed.
 _LOAD_CONTRACTIONS = f"""
     SELECT {", ".join(KnownContraction.__struct_fields__)} FROM statistics_contraction WHERE labour_id = ANY($1::uuid[])
 """  # noqa: S608
@@ -48,7 +48,7 @@ _SAVE_CONTRACTIONS = f"""
         = ROW (excluded.started_at, excluded.ended_at, excluded.stage, excluded.sequence, excluded.event_id)
 """  # noqa: S608
 
-# The balances grow by what was inserted, not by what was asked for.
+# Only the postings that were inserted are added to the balances.
 _POST = f"""
     WITH inserted AS (
         INSERT INTO statistics_posting ({", ".join(Posting.__struct_fields__)})
@@ -62,7 +62,7 @@ _POST = f"""
 
 
 async def react_to_batch(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collection[UUID]:
-    """No event is ever early."""
+    """Write the postings of a batch of events and add them to the balances. Returns no ids: no event is early."""
     known = await _lock_and_load(uow.connection, {one.event.labour_id for one in events})
     postings, changed = list[Posting](), dict[UUID, KnownContraction]()
     for received in events:
@@ -99,7 +99,7 @@ _BALANCES = text("SELECT what, amount FROM statistics_balance WHERE labour_id = 
 
 
 async def get_statistics(connection: AsyncConnection, caller: str, labour_id: UUID, now: datetime) -> Statistics:
-    """All zero and empty for a labour of which no event was counted yet."""
+    """The statistics of a labour; zero and empty if none of its events was counted yet. Raises as `authorize` does."""
     await authorize(connection, caller, labour_id, Action.READ_CONTRACTIONS)
     rows = await connection.execute(_BALANCES, {"labour_id": labour_id})
     return summarize({row.what: row.amount for row in rows}, now)
@@ -127,7 +127,7 @@ _LABOURS = """
     ORDER BY labour_id LIMIT $2
 """
 
-# One statement sees postings and balances as of one moment: what a consumer is writing causes no difference.
+# One statement reads postings and balances in one snapshot, so a consumer that writes meanwhile causes no difference.
 _DIFFERENCES = """
     SELECT labour_id, what, coalesce(balance.amount, 0) AS balance, coalesce(posted.amount, 0)::bigint AS postings
     FROM (SELECT labour_id, what, amount FROM statistics_balance WHERE labour_id = ANY($1::uuid[])) AS balance

@@ -18,7 +18,7 @@ _SUBSCRIBERS = "SELECT id::text, name, phone FROM subscriber WHERE id = ANY($1::
 
 
 def to_store(answer: Answer) -> Answer:
-    if b'"phone":' not in answer.body:  # in a text of a caller the quotation marks are escaped
+    if b'"phone":' not in answer.body:  # a caller's text cannot contain it: its quotation marks are escaped
         return answer
     data = msgspec.json.decode(answer.body)
     for one in _subscribers(data):

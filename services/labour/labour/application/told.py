@@ -62,7 +62,7 @@ _SAVE = f"""
 
 
 class ToldRow(msgspec.Struct, frozen=True):
-    """For operators: ids and no name. `event_id` is the event that the message is about."""
+    """The status of one message as operators see it: with ids, without a name. The message is about the event `event_id`."""
 
     notification_id: UUID
     labour_id: UUID
@@ -75,7 +75,7 @@ class ToldRow(msgspec.Struct, frozen=True):
 
 
 class ToldView(msgspec.Struct, frozen=True):
-    """For the mother. `name` is empty if the person is no longer known.
+    """The status of one message as the mother sees it. `name` is empty if the person is no longer known.
 
     `event_type` is `consent.requested` for the message that asks the person whether they agree to be texted.
     """
@@ -127,19 +127,21 @@ async def react(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collectio
 
 
 async def list_rows(connection: AsyncConnection, labour_id: UUID) -> list[ToldRow]:
-    """In the order in which the messages were created."""
+    """The status of each message about a labour, in the order in which the messages were created."""
     columns = [told_table.c[name] for name in ToldRow.__struct_fields__]
     return msgspec.convert(await _in_order(connection, labour_id, select(*columns)), list[ToldRow])
 
 
 async def list_told(connection: AsyncConnection, caller: str, labour_id: UUID) -> list[ToldView]:
-    """Not paged, because it is bounded: by `ANNOUNCEMENT_LIMIT`, a beginning and a birth, with `ROSTER_LIMIT` messages each."""
+    """As `told_about`, for the mother only. The list is not paged, because it is bounded: a beginning, a birth and up to
+    `ANNOUNCEMENT_LIMIT` announcements, with at most `ROSTER_LIMIT` messages each.
+    """
     await authorize(connection, caller, labour_id, Action.MANAGE)
     return await told_about(connection, labour_id)
 
 
 async def told_about(connection: AsyncConnection, labour_id: UUID) -> list[ToldView]:
-    """In the order in which the messages were created. The caller of this function must have authorised the reader."""
+    """The status of each message, in the order of creation. The caller of this function must have authorised the reader."""
     person = and_(subscriber_table.c.id == told_table.c.person_id, subscriber_table.c.labour_id == labour_id)
     name, news = func.coalesce(subscriber_table.c.name, "").label("name"), told_table.c.status.label("news")
     statement = select(told_table, name, news).outerjoin(subscriber_table, person)

@@ -1,8 +1,8 @@
 """Counts what an account uses of its allowance for a day.
 
-One row counts for each account and day (UTC). It is written in the transaction of the command, after the labour. So a request
-that is rolled back uses nothing, and requests of one account at the same moment are counted one after the other. Births and
-beginnings of labours count and are never refused: they are counted with the commit, in no round trip of their own.
+Each account has one row for each day (UTC). It is written in the transaction of the command, after the labour. So a request that
+is rolled back uses nothing, and concurrent requests of one account are counted one after the other. Births and beginnings of
+labours are counted but never refused: their row is written together with the commit, without another round trip.
 
 Segments are an estimate. The Notification service writes the texts, and its ledger has the true numbers.
 """
@@ -18,10 +18,11 @@ from labour.domain.subscriber import SubscriberState
 from messaging.unit_of_work import UnitOfWork
 from servicekit.gsm7 import as_gsm_7, segments
 
-KEY_LIMIT = 2000  # idempotency keys of an account in a day: a constraint of the table, as a commit returns no count
+# Idempotency keys of an account in a day. A constraint of the table enforces it, because a commit returns no count.
+KEY_LIMIT = 2000
 KEY_CONSTRAINT = "account_day_keys"
 
-# Characters that a text has beside the names and the text of an announcement, at most
+# The most characters that a text has beside the names and the text of an announcement
 AROUND_AN_ANNOUNCEMENT, AROUND_A_BIRTH, NAME_LENGTH = 60, 100, 30
 
 _USE = """
@@ -35,7 +36,7 @@ _USE_AND_LOOK = f"""{_USE}
     RETURNING labours, people, segments,
         date_trunc('day', now() AT TIME ZONE 'UTC') + interval '1 day' - now() AT TIME ZONE 'UTC' AS rest_of_the_day
 """
-# With every hundredth use: a hundred rows of days that are over, so that the table needs no clean-up job.
+# Every hundredth use deletes up to 100 rows of earlier days, so that the table needs no clean-up job.
 _FORGET = """
     DELETE FROM account_day WHERE (account, day) IN (
         SELECT account, day FROM account_day WHERE day < (now() AT TIME ZONE 'UTC')::date LIMIT 100 FOR UPDATE SKIP LOCKED)
@@ -45,7 +46,7 @@ _uses = itertools.count()
 
 @dataclass(slots=True)
 class Usage:
-    """What one request uses. `limited` is True if it is refused once the day's allowance is used up."""
+    """What one request uses. `limited` is True if the request is refused once the day's allowance is used up."""
 
     labours: int = 0
     people: int = 0
@@ -58,7 +59,7 @@ class Usage:
         self.labours, self.limited = 1, True
 
     def add_person(self) -> None:
-        """A person who is added may be texted, at least once, with a request for consent."""
+        """Count a person who is added: they may be texted, at least with the question for consent."""
         self.people, self.limited = 1, True
 
     def announce(self, labour: Labour, text: str) -> None:
@@ -66,12 +67,12 @@ class Usage:
         self.limited = True
 
     def notify(self, labour: Labour, baby_name: str = "") -> None:
-        """The beginning of a labour, or a birth. Its key is not counted: these requests are never refused."""
+        """Count the messages of a beginning or a birth. The key of such a request is not counted: it is never refused."""
         self.segments += _segments(labour, baby_name[:NAME_LENGTH], AROUND_A_BIRTH)
         self.notifies = True
 
     async def record(self, uow: UnitOfWork, account: str, allowances: Allowances) -> None:
-        """Raises `DayUsedUp` if the account may not use that much any more today."""
+        """Add the counts to the row of the account and day. Raises `DayUsedUp` if that exceeds the allowance."""
         counts = (self.labours, self.people, self.segments, 0 if self.notifies else self.keys)
         if not any(counts):
             return

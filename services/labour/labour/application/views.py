@@ -1,4 +1,4 @@
-"""What readers get. Each field of a view is a column or an attribute of the same name."""
+"""The views that the API returns. Each field of a view is a column or an attribute of the same name."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -12,18 +12,18 @@ from labour.domain.labour import Labour
 from labour.domain.subscriber import Channel, Role, Subscriber, SubscriberState
 from labour.domain.update import UpdateKind
 
-LISTED = (SubscriberState.REQUESTED, SubscriberState.APPROVED, SubscriberState.BLOCKED)  # those the mother is shown
+LISTED = (SubscriberState.REQUESTED, SubscriberState.APPROVED, SubscriberState.BLOCKED)  # shown to the mother
 
 V = TypeVar("V", bound=msgspec.Struct)
 
 
 def show(view: type[V]) -> Callable[[Any], V]:
-    """Copies the attributes that the view has."""
+    """A function that makes the view of an object, by copying the attributes that the view has."""
     return lambda source: view(**{name: getattr(source, name) for name in view.__struct_fields__})
 
 
 class SubscriberView(msgspec.Struct, frozen=True):
-    """For the mother."""
+    """A subscriber as the mother sees them."""
 
     id: UUID
     name: str
@@ -34,7 +34,7 @@ class SubscriberView(msgspec.Struct, frozen=True):
 
 
 class LabourView(msgspec.Struct, frozen=True):
-    """For the mother: everything."""
+    """A labour as its mother sees it, with its subscribers."""
 
     id: UUID
     mother_name: str
@@ -58,9 +58,9 @@ class LabourView(msgspec.Struct, frozen=True):
 
 
 class SubscribedLabourView(msgspec.Struct, frozen=True):
-    """For an approved subscriber: the course of the labour, and nothing about other subscribers.
+    """A labour as an approved subscriber sees it: its course, and nothing about other subscribers.
 
-    Without the version: each contraction raises it, and not every subscriber may know of contractions.
+    It has no version, because each contraction raises the version, and not every subscriber may know of contractions.
     """
 
     id: UUID
@@ -110,7 +110,7 @@ class NewInviteView(msgspec.Struct, frozen=True):
 
 
 class SubscriptionView(msgspec.Struct, frozen=True):
-    """For the subscriber."""
+    """A subscription as its subscriber sees it."""
 
     id: UUID
     labour_id: UUID

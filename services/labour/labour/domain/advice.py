@@ -1,4 +1,4 @@
-"""Advice to the mother, with its reason. Computed from her contractions each time and never stored.
+"""Advice to the mother, with its reason. It is computed from her contractions each time and never stored.
 
 The rule of thumb for going to hospital is 5-1-1: contractions every 5 minutes, 1 minute long, for 1 hour; 3-1-1 for a first
 labour, which usually takes longer. "For 1 hour" is an hour on the clock: the pattern must cover all of it, up to now. A running
@@ -33,7 +33,7 @@ class Advice:
 
 
 def advise(contractions: Sequence[Contraction], *, first_labour: bool, now: datetime) -> list[Advice]:
-    """Most urgent first; empty if there is nothing to advise."""
+    """The advice that follows from the contractions, most urgent first; empty if there is none."""
     ordered = sorted((one for one in contractions if one.started_at <= now), key=lambda one: one.started_at)
     advice = []
     if because := _worrying(ordered, now):

@@ -14,7 +14,7 @@ CLOCK_TOLERANCE = timedelta(minutes=1)  # how far a client's clock may be ahead 
 
 
 class Phase(StrEnum):
-    """In the order in which a labour goes through them. A labour never goes back to an earlier phase."""
+    """The phases of a labour, in order. A labour never goes back to an earlier phase."""
 
     PLANNED = "planned"
     EARLY = "early"
@@ -29,7 +29,7 @@ class Phase(StrEnum):
 
 
 class Contraction:
-    """Runs until it has an end. `intensity`, from 0 to 10, is set with the end."""
+    """A contraction, which runs until it has an end. `intensity`, from 0 to 10, is set with the end."""
 
     def __init__(self, started_at: datetime, ended_at: datetime | None = None, intensity: int | None = None) -> None:
         self.id: UUID = uuid7()
@@ -40,7 +40,7 @@ class Contraction:
         return self.ended_at is None
 
     def length(self, now: datetime) -> timedelta:
-        """Up to `now` if it is still running."""
+        """The time from the start to the end, or to `now` if the contraction is still running."""
         return (self.ended_at or now) - self.started_at
 
     def overlaps(self, other: "Contraction") -> bool:
@@ -64,7 +64,7 @@ def problem_with_times(wanted: Contraction, others: Iterable[Contraction], now: 
 def phase_after(contractions: Sequence[Contraction], phase: Phase) -> Phase:
     """The phase that the last five finished contractions indicate, if it is later than `phase`; otherwise `phase`.
 
-    Fewer than five change nothing: a single strong one is no pattern.
+    With fewer than five the phase does not change: a single strong contraction is no pattern.
     """
     finished = [one for one in contractions if one.ended_at is not None and one.intensity is not None]
     last = sorted(finished, key=lambda one: one.started_at)[-LAST:]

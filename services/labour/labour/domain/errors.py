@@ -14,7 +14,7 @@ LabourError
 ├── ImpossibleTimes         an end before its start, a time in the future, or overlapping contractions
 ├── NoSuchUpdate
 ├── AnnouncementSent        an announcement cannot be deleted: it was already sent
-├── TooSoon                 announcements have a minimum interval; `wait` is what is left of it
+├── TooSoon                 announcements have a minimum interval; `wait` is the rest of it
 ├── InviteInvalid           unknown, expired or revoked; or the person is blocked
 ├── NotSubscribed
 ├── NotPossibleNow          the state of the subscriber does not allow this
@@ -100,7 +100,7 @@ class AnnouncementSent(LabourError):
 class TooSoon(LabourError):
     def __init__(self, labour_id: UUID, wait: timedelta) -> None:
         seconds = math.ceil(wait.total_seconds())
-        super().__init__(labour_id, f"Wait {seconds} s before the next announcement. The wait grows with each of them.")
+        super().__init__(labour_id, f"Wait {seconds} s before the next announcement. Each one makes the wait longer.")
         self.wait = wait
 
 
@@ -155,21 +155,21 @@ class DayUsedUp(LabourError):
 
 
 class NotAPhoneNumber(LabourError):
-    """Says what is wrong with the number and never repeats it."""
+    """The text is no phone number. The message says what is wrong with it and never repeats it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(None, message)
 
 
 class PhoneNotSupported(LabourError):
-    """Never repeats the number."""
+    """We do not send to this number. The message never repeats it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(None, message)
 
 
 class TextNotAllowed(LabourError):
-    """Never repeats the text."""
+    """A text that other people read has a link or an invisible character. The message never repeats the text."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(None, f"{field}: {problem}.")

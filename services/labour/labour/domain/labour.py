@@ -199,7 +199,7 @@ class Labour(Aggregate):
     def request(
         self, *, token: str, user_id: str, name: str, phone: str, at: datetime, channel: Channel = Channel.SMS
     ) -> Subscriber:
-        """Only who holds a valid invite and is not blocked may learn that the labour is complete."""
+        """Only a person who holds a valid invite and is not blocked may learn that the labour is complete."""
         if not any(invite.admits(token, at) for invite in self.invites):
             raise errors.InviteInvalid(self.id)
         self._subscriber_list.refuse_blocked(user_id, phone)
@@ -216,7 +216,7 @@ class Labour(Aggregate):
         self._refuse_when_complete()
         return self._record_change(self._subscriber_list.approve(subscriber_id), at)
 
-    # These stay allowed when the labour is complete: a subscriber can always be removed.
+    # The next five methods stay allowed when the labour is complete: a subscriber can always be removed.
 
     def unsubscribe(self, subscriber_id: UUID, at: datetime) -> Subscriber:
         return self._record_change(self._subscriber_list.end(subscriber_id, SubscriberState.REMOVED), at)
@@ -282,7 +282,7 @@ class Labour(Aggregate):
             raise errors.ImpossibleTimes(self.id, problem)
 
     def _advance(self, phase: Phase, at: datetime) -> None:
-        """Moves forward only, and emits no event if the labour is already that far."""
+        """Enter a later phase. Emits no event if the labour has already reached `phase`."""
         if self.phase.is_before(phase):
             previous, self.phase = self.phase, phase
             self.record(events.LabourPhaseChanged(labour_id=self.id, phase=phase, previous=previous, changed_at=at), at)

@@ -57,7 +57,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Stage(IntEnum):
-    """How far a contraction is. It never goes back, so the kind of an event tells its place among the others."""
+    """How far a contraction is. The stage never goes back, so the type of an event tells whether another one is newer."""
 
     STARTED = 0
     START_CORRECTED = 1
@@ -67,7 +67,7 @@ class Stage(IntEnum):
 
 
 class KnownContraction(Struct, frozen=True):
-    """The newest that is known of a contraction. A deleted one is kept, without times: its older events may still arrive.
+    """A contraction after its newest known event. A deleted one is kept, without times: its older events may still arrive.
 
     `sequence` is that of the event. It orders the corrections of one stage; the clocks of two processes do not. It is 0 for an
     event that was recorded without one.
@@ -87,7 +87,7 @@ class KnownContraction(Struct, frozen=True):
 
 
 class Posting(Struct, frozen=True):
-    """Natural key: event and `what`. An event adds to a balance once."""
+    """An amount that an event adds to the balance `what`. Event and `what` are the key, so an event adds to a balance once."""
 
     event_id: UUID
     what: str
@@ -96,7 +96,7 @@ class Posting(Struct, frozen=True):
 
 
 class Reaction(Struct, frozen=True):
-    """`contraction` is None if the event says nothing new about one. There is at least one posting, if only of 0."""
+    """`contraction` is None if the event says nothing new about a contraction. There is at least one posting, if only of 0."""
 
     postings: list[Posting]
     contraction: KnownContraction | None = None
@@ -152,7 +152,9 @@ def totals(contractions: Iterable[KnownContraction]) -> dict[str, int]:
 
 
 def summarize(balances: Mapping[str, int], now: datetime) -> Statistics:
-    """What the balances of a labour say; one that is missing is 0. A phase ends when the next known one begins."""
+    """The statistics that follow from the balances of a labour. A missing balance is 0. A phase ends when the next known one
+    begins.
+    """
     contractions, finished = balances.get("contractions", 0), balances.get("finished", 0)
     times = {phase: balances.get(phase, 0) for phase in (*PHASES, Phase.COMPLETE)}
     entered = [(phase, _EPOCH + time * _MICROSECOND) for phase, time in times.items() if time]
@@ -174,7 +176,7 @@ def _entered(event_id: UUID, event: Event, phase: str, at: datetime) -> Posting:
 
 
 def _postings(event_id: UUID, event: Event, amounts: Mapping[str, int]) -> list[Posting]:
-    """That of `contractions` is always among them: it shows that the event was counted, whatever it changed."""
+    """A posting for each amount that is not 0, and always one for `contractions`: it shows that the event was counted."""
     changed = {"contractions": 0} | {what: amount for what, amount in amounts.items() if amount}
     return [Posting(event_id, what, event.labour_id, amount) for what, amount in changed.items()]
 

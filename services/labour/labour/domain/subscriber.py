@@ -1,4 +1,4 @@
-"""Subscribers of a labour and the rules about them. Labour checks that it is not complete, and records the events.
+"""Subscribers of a labour and the rules about them. `Labour` checks that it is not complete, and records the events.
 
 REQUESTED ─► APPROVED ─► REMOVED | LEFT        only approved subscribers are on the roster and are notified
      └──────────┴──────► BLOCKED ─► REMOVED    a blocked person cannot request again until unblocked
@@ -16,8 +16,8 @@ from contracts import events
 from labour.domain import errors
 
 ROSTER_LIMIT = 50  # subscribers; each notifying event sends that many messages
-REQUEST_LIMIT = 100  # people whom a labour has ever had, with removed ones, before requests are refused
-PEOPLE_LIMIT = REQUEST_LIMIT + ROSTER_LIMIT  # and before the mother can add none: requests cannot use up her places
+REQUEST_LIMIT = 100  # people that a labour has had, removed ones too, from which on requests are refused
+PEOPLE_LIMIT = REQUEST_LIMIT + ROSTER_LIMIT  # the same for people whom the mother adds: requests cannot use it up
 
 
 class SubscriberState(StrEnum):
@@ -81,8 +81,8 @@ class SubscriberList:
             raise errors.InviteInvalid(self._labour_id)
 
     def request(self, *, user_id: str, name: str, phone: str, channel: Channel, at: datetime) -> Change:
-        """A number that is on the list already is accepted, so that the answer does not reveal who is on it. The mother sees
-        both, and can approve one of them.
+        """Add a request to subscribe. A number that is on the list already is accepted, so that the answer does not reveal who
+        is on it. The mother sees both, and can approve one of them.
         """
         if any(one.is_current and one.user_id == user_id for one in self._subscribers):
             raise errors.AlreadySubscribed(self._labour_id)
@@ -115,7 +115,7 @@ class SubscriberList:
         return self._end(self._find_current(subscriber_id), state)
 
     def block(self, subscriber_id: UUID) -> Change:
-        """Also possible after the person was removed or left, so that they cannot request again."""
+        """Block a person, also after they were removed or left, so that they cannot request again."""
         subscriber = self._find(subscriber_id, *(set(SubscriberState) - {SubscriberState.BLOCKED}))
         _, ended = self._end(subscriber, SubscriberState.BLOCKED)
         return subscriber, [*ended, events.SubscriberBlocked(labour_id=self._labour_id, person_id=subscriber_id)]
@@ -150,7 +150,7 @@ class SubscriberList:
         return subscriber
 
     def _refuse_beyond(self, limit: int, advice: str) -> None:
-        """Counts all who were ever added or asked: adding and removing does not make room for more."""
+        """Raises `TooMany` if so many people were ever added or sent a request. Removing one does not make room for another."""
         if len(self._subscribers) >= limit:
             raise errors.TooMany(self._labour_id, "people", limit, advice)
 

@@ -15,7 +15,7 @@ LONGEST_COOLDOWN = timedelta(minutes=10)
 
 def cooldown_after(announcements: int) -> timedelta:
     """How long the next announcement has to wait: ten seconds after the first one, and twice as long after each further one."""
-    doublings = min(max(announcements - 1, 0), 10)  # a larger power would only be cut
+    doublings = min(max(announcements - 1, 0), 10)  # more doublings only exceed the longest cooldown
     return min(SHORTEST_COOLDOWN * (1 << doublings), LONGEST_COOLDOWN)
 
 
@@ -26,7 +26,7 @@ class UpdateKind(StrEnum):
 
 
 class Update:
-    """A row of its own beside the labour: there may be many, and no rule needs all of them."""
+    """What the mother posted. It is stored outside the aggregate: there may be many updates, and no rule needs all of them."""
 
     def __init__(self, *, labour_id: UUID, kind: UpdateKind, text: str, at: datetime) -> None:
         self.id: UUID = uuid7()

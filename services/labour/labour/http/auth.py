@@ -42,7 +42,7 @@ class Tokens:
         return self._settings.local and self._keys is None
 
     def issue(self, subject: str) -> str:
-        """A token of twelve hours. In local mode only: elsewhere the identity provider issues them."""
+        """Issue a token that is valid for twelve hours. In local mode only: elsewhere the identity provider issues tokens."""
         if not self.is_local:
             raise RuntimeError("This service issues no tokens: get one from the identity provider.")
         claims = {"sub": subject, "aud": self._settings.token_audience, "exp": int(time.time()) + ISSUED_SECONDS}
@@ -51,7 +51,9 @@ class Tokens:
         return jwt.encode(claims, self._settings.token_secret, algorithm="HS256")
 
     async def authenticate(self, connection: Connection) -> Caller | Problem:
-        """The outcome is kept on the connection: the guard and the route both need it, and the token is verified once."""
+        """The caller, or the problem with the token. It is kept on the connection, so the token is verified once although the
+        guard and the route both need it.
+        """
         state = connection.scope["state"]
         if "authentication" not in state:
             state["authentication"] = await self._authenticate(connection.headers.get("authorization", ""))
@@ -61,7 +63,7 @@ class Tokens:
         return outcome
 
     async def caller(self, connection: Connection) -> Caller:
-        """Raises the problem if the token is missing or not valid."""
+        """The caller of a request. Raises the problem if the token is missing or not valid."""
         outcome = await self.authenticate(connection)
         if isinstance(outcome, Problem):
             raise outcome

@@ -124,7 +124,7 @@ class ContractionController(Controller):
         refuses={403: "not-yours"},
     )
     async def advice(self, read: Read, labour_id: Id) -> Items[Advice]:
-        """The mother and birth partners may. It follows from the contractions of the last hours, and is no medical advice."""
+        """The mother and birth partners may. Advice follows from the contractions of the last hours, and is no medical advice."""
         return Items(await read(queries.get_advice, labour_id, clock.now()))
 
 

@@ -10,7 +10,7 @@ PAGE_USER = "ada"  # whose token the page of the API has in local mode
 
 DESCRIPTION = """Plan a labour, choose who is notified, begin it and complete it.
 
-The rules of a labour refuse what it does not allow. These limits refuse a request as well, each with a
+A request that the phase of a labour does not allow is refused with 409. These limits refuse a request as well, each with a
 sentence that says what to do:
 
 - `text-not-allowed` (400): a name, an announcement or a status has a link, an invisible character, or one that changes the
@@ -18,7 +18,7 @@ sentence that says what to do:
 - `phone-not-supported` (400): a number that is not a mobile phone's in one of the countries that this deployment sends to.
 - `too-many-people`, `-contractions`, `-invites`, `-valid-invites`, `-updates`, `-announcements` (409): a labour has as many as
   it can have. People who were removed count.
-- `too-soon` (429): the wait after an announcement is 10 s, doubles with each of them, and ends at 10 minutes.
+- `too-soon` (429): the wait after the first announcement is 10 s, and each further one doubles it, up to 10 minutes.
 - `daily-limit` (429): the account has planned, added or announced as much as it can in a day (UTC), or used too many idempotency
   keys; `limit_of` says which. A birth and the beginning of a labour are never refused for it.
 - `rate-limited` (429): too many changes, or too many reads, within a minute. `too-many-streams` (429): too many live streams.

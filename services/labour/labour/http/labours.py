@@ -51,7 +51,7 @@ class LabourController(Controller):
     async def plan(self, run: Run, data: JSONBody[PlanLabour]) -> Response[LabourView]:
         """Any caller may, and becomes its mother. An account has one unfinished labour at a time. Notifies no person.
 
-        Counts as one of the labours of the day.
+        It counts towards the labours that the account may plan in a day.
         """
         name = data.mother_name.strip()
         return await run(commands.plan_labour, LabourView.of, mother_name=name, first_labour=data.first_labour)

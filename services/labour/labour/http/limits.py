@@ -1,5 +1,5 @@
-"""Every route for callers needs a token. How many changes and reads one caller may request in a minute, and how many live streams
-may be open.
+"""The limits of the API: how many changes and reads one caller may request in a minute, and how many live streams may be open.
+Every route that is limited needs a token.
 """
 
 import math
@@ -19,10 +19,10 @@ STREAMS_OF_A_CALLER, STREAMS = 20, 1000  # open at a time in one process
 
 
 def limit_requests(changes: RateLimit, reads: RateLimit, tokens: Tokens) -> Guard:
-    """A guard runs before the body is read, so a refused request costs little. Changes and reads have counts of their own.
+    """A guard that counts the requests of each caller. It runs before the body is read, so a refused request costs little.
 
-    A request without a valid token is refused first, and not counted: strangers would otherwise write rows, and those behind one
-    proxy would share a row with everyone else there. Admission control bounds how many of them a process looks at.
+    Changes and reads are counted apart. A request without a valid token is refused first, and not counted: otherwise callers
+    without a token would write rows, and all callers behind one proxy would share one. Admission control bounds their number.
     """
 
     async def guard(connection: Connection, _: BaseRouteHandler) -> None:
@@ -48,7 +48,7 @@ def _use(limit: RateLimit, who: str, what: str) -> None:
 
 
 def limit_streams(tokens: Tokens) -> Middleware:
-    """For routes whose answer does not end. A stream counts until it is closed, by either side."""
+    """A middleware that bounds the open live streams. A stream counts until either side closes it."""
     streams = Counter[str]()
 
     def middleware(app: ASGIApp) -> ASGIApp:

@@ -5,10 +5,10 @@
 `end`     why the server ends the stream, as its `reason`: `token-expired` (connect again with a new token) or `no-such-labour`
           (the reader is no longer a subscriber)
 
-A reader is sent nothing about what they may not read, and not even that it has changed: what a stream has sent is compared with
-all that its reader may read now. So the times of contractions do not show in the stream of a subscriber who may not see them,
-neither as events nor in the rhythm of its heartbeats. Events carry the whole state, so a slow or reconnecting client misses
-intermediate states only. The mother's events have the version of the labour as their id.
+A reader is not told about changes of what they may not read: an event is sent only if what its reader may read differs from what
+was sent last. So a subscriber who may not see contractions cannot infer their times from the stream, neither from its events nor
+from its heartbeats. Events carry the whole state, so a slow or reconnecting client misses intermediate states only. The mother's
+events have the version of the labour as their id.
 
 All open streams of a process share one listening connection and one query for changes.
 """
@@ -40,12 +40,12 @@ from messaging.progress import Outage
 
 HEARTBEAT_SECONDS = 15.0  # proxies close a connection that is silent for a minute
 POLL_SECONDS = 3.0  # the safety net for lost wake-ups
-LOOKS = 2  # streams that read their labour at once: however many are open, they leave the database to the requests
+LOOKS = 2  # streams that read their labour at the same time, so that many open streams do not delay the requests
 REST_SECONDS = 0.05  # the shortest time between two queries, however many wake-ups arrive
 
 
 class Mark(NamedTuple):
-    """What a labour was when a stream read it last. It differs after every change, whether the stream's reader may see it or not.
+    """The version of a labour when a stream read it last. It differs after every change, also of what the reader may not see.
 
     The status of a message only moves to a higher rank, so the sum of ranks grows with each change. The lowest rank is 0, and
     counts as 1 here: a message that is added changes the sum, too.
@@ -138,7 +138,7 @@ class Picture(NamedTuple):
 
 async def _look_at(connection: AsyncConnection, caller: str, labour_id: UUID) -> Picture:
     relation = await authorize(connection, caller, labour_id, Action.READ)
-    mark = (await _marks(connection, [labour_id]))[labour_id]  # first: the next look finds what changes from now on
+    mark = (await _marks(connection, [labour_id]))[labour_id]  # read first: the next query finds all later changes
     labour = await queries.labour_as_seen_by(connection, relation, labour_id)
     if isinstance(labour, LabourView):
         messages = await told.told_about(connection, labour_id)

@@ -1,4 +1,4 @@
-"""The one table from the errors of this service to HTTP problems."""
+"""Maps each error of this service to an HTTP problem. No other module does."""
 
 import math
 from collections.abc import Callable, Mapping

@@ -76,8 +76,8 @@ Run = NamedDependency[RunCommand]
 Read = NamedDependency[RunQuery]
 Id = FromPath[UUID]
 
-PAGE_SIZE = "The most items that the page has."
-AFTER = "Of the next page: the `next` of the page before. Leave it out for the first page."
+PAGE_SIZE = "The maximum number of items in the page."
+AFTER = "The `next` of the previous page. Leave it out for the first page."
 After = Annotated[UUID | None, QueryParameter(description=AFTER)]
 
 AnyRequest = Request[Any, Any, Any]

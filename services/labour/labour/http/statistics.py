@@ -16,8 +16,8 @@ from labour.http.responses import Id, Read
 from messaging.database import driver_connection
 
 FIRST = UUID(int=0)
-Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="The most labours of a batch.")]
-After = Annotated[UUID, QueryParameter(description="The `next` of the batch before. Leave it out for the first batch.")]
+Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="The maximum number of labours in a batch.")]
+After = Annotated[UUID, QueryParameter(description="The `next` of the previous batch; left out for the first one.")]
 
 
 @get(

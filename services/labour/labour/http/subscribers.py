@@ -35,7 +35,7 @@ class Subscribe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RequestSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    token: Annotated[str, Meta(min_length=20, max_length=200, pattern=LINE, description="Of an invite")]
+    token: Annotated[str, Meta(min_length=20, max_length=200, pattern=LINE, description="The token of an invite")]
     name: PersonName
     phone: Phone
     channel: Channel = Channel.SMS
@@ -107,7 +107,8 @@ class SubscriberController(Controller):
     )
     async def subscribe(self, run: Run, labour_id: Id, data: JSONBody[Subscribe]) -> Response[SubscriberView]:
         """Only the mother may. The person is notified from then on. Outside local mode one SMS asks a new number whether its
-        owner agrees, and nothing else is sent before the answer YES. Counts as one of the people of the day.
+        owner agrees, and nothing else is sent before the answer YES. The person counts towards the people that the account may
+        add in a day.
         """
         return await run(commands.subscribe, VIEW, labour_id, name=data.name.strip(), phone=data.phone)
 
@@ -168,7 +169,7 @@ class SubscriberController(Controller):
 
 
 class SubscriptionController(Controller):
-    """For the subscriber."""
+    """The routes for a subscriber's own subscriptions."""
 
     path = "/api/v1/subscriptions"
     tags = ("subscriptions",)

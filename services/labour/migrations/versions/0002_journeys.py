@@ -1,4 +1,4 @@
-"""Outbox rows and claims tell the journey of their event."""
+"""Outbox rows and claims record how their event was caused, published and delivered."""
 
 from messaging.schema import add_journeys_v2
 

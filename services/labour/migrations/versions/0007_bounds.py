@@ -1,7 +1,7 @@
 """How many announcements a labour has, one approved subscriber for each number, and what an account has used in a day.
 
-Announcements that a process of the release before posts after the backfill are not counted: the limit bounds storage, and
-nothing depends on its number.
+Announcements that a process of the release before posts after the backfill are not counted: the limit bounds storage, so it need
+not be exact.
 """
 
 from alembic import op

@@ -50,7 +50,7 @@ def upgrade() -> None:
         ) WITH (autovacuum_vacuum_scale_factor = 0.02, fillfactor = 80)
     """)
     op.execute("CREATE INDEX ix_notification_labour_id ON notification (labour_id)")
-    # What is still to be done, and nothing else.
+    # Only rows that are still to be sent or resolved are indexed.
     op.execute(
         "CREATE INDEX notification_due ON notification (state, next_attempt_at) WHERE state IN ('PENDING', 'IN_DOUBT')"
     )

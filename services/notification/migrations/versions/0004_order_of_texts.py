@@ -1,4 +1,4 @@
-"""The ledger knows the order of the messages to one person about one labour, and the state of those that are not sent for it."""
+"""The ledger stores the order of the messages to one person about one labour, and has the state SUPERSEDED."""
 
 from alembic import op
 
@@ -7,7 +7,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    op.execute("ALTER TABLE notification ADD COLUMN sequence bigint")  # messages from before have none, and no order
+    op.execute("ALTER TABLE notification ADD COLUMN sequence bigint")  # none in earlier messages: they have no order
     op.execute("""
         ALTER TABLE notification DROP CONSTRAINT notification_state_check, ADD CONSTRAINT notification_state_check
         CHECK (state IN

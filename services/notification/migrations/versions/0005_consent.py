@@ -71,6 +71,6 @@ def upgrade() -> None:
         'AWAITING_CONSENT', 'PENDING', 'SENDING', 'IN_DOUBT', 'SENT', 'DELIVERED', 'UNDELIVERED', 'FAILED', 'SUPERSEDED'
     """
     replace_check("notification", "notification_state_check", f"state IN ({states})")
-    # What waits, and nothing else: by number for an answer, by time for its end.
+    # Only waiting rows are indexed: by number, to apply an answer, and by time, to expire them.
     create_index("notification_waiting", "notification (phone) WHERE state = 'AWAITING_CONSENT'")
     create_index("notification_waiting_since", "notification (created_at) WHERE state = 'AWAITING_CONSENT'")

@@ -35,7 +35,7 @@ def upgrade() -> None:
             WHEN 'labour.completed' THEN 0 WHEN 'labour.begun' THEN 1 WHEN 'labour.announced' THEN 3 ELSE 2 END""",
         where="state IN ('AWAITING_CONSENT', 'PENDING', 'SENDING', 'IN_DOUBT')",
     )
-    # Messages that wait, in the order in which they are taken; and the announcements among them by labour, to count them.
+    # The pending messages in the order in which they are taken, and the announcements among them by labour, to count them.
     create_index("notification_turn", "notification (priority, turn, next_attempt_at) WHERE state = 'PENDING'")
     create_index("notification_announced", "notification (labour_id) WHERE state = 'PENDING' AND priority = 3")
     create_index("notification_in_doubt", "notification (next_attempt_at) WHERE state = 'IN_DOUBT'")

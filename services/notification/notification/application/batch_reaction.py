@@ -36,10 +36,11 @@ async def react_to_batch(
     consent: Mode = Mode.ASSUMED,
     most_waiting: int = MOST_WAITING,
 ) -> Collection[UUID]:
-    """Returns the ids of the events that are early. Wakes the dispatcher after the commit if there is anything to send.
+    """Write the effects of the events, and return the ids of those that are early. Wakes the dispatcher after the commit if there
+    is anything to send.
 
     Consents are read only if they are required. `most_waiting` is the number of announcements of one labour that may wait to be
-    sent. Those beyond it are failed.
+    sent; any more are FAILED.
 
     Raises `ReactionsFailed` with every event that has no reaction, before anything is written.
     """
@@ -79,14 +80,16 @@ async def react_to_batch(
 
 
 def _traced(notifications: list[Notification], traces: Mapping[UUID, str | None]) -> list[Notification]:
-    """Each message goes on in the trace of its event."""
+    """The messages, each with the trace context of its event."""
     if not traces:
         return notifications
     return [replace(one, traceparent=traces[one.event_id]) if one.event_id in traces else one for one in notifications]
 
 
 def _roster_changes_first(received: Received[Event]) -> tuple[int, bool]:
-    """By roster version, and a change before the events made under it, so that no event is early if its batch is complete."""
+    """A sort key: by roster version, and a roster change before the events that name its version, so that no event is early if
+    its batch is complete.
+    """
     return _roster_version(received.event), type(received.event) not in _ROSTER_CHANGES
 
 

@@ -1,4 +1,4 @@
-"""What an operator may do with a message in doubt."""
+"""The command of operators: resolve a message in doubt."""
 
 from uuid import UUID
 
@@ -20,7 +20,7 @@ async def resolve(uow: UnitOfWork, notification_id: UUID, resolution: Resolution
         case Resolution.SEND_AGAIN:
             transition = send_again(notification_id, attempt=None)
         case Resolution.GIVE_UP:
-            transition = record_failed(notification_id, attempt=None, reason="given up by a person", start=start)
+            transition = record_failed(notification_id, attempt=None, reason="given up by an operator", start=start)
     if not await ledger.apply_one(uow, transition):
         state = await ledger.state(uow.connection, notification_id)
         raise NoSuchNotification(notification_id) if state is None else NotInDoubt(notification_id, state)

@@ -77,6 +77,6 @@ async def counts(connection: AsyncConnection) -> LedgerCounts:
 async def _views(
     connection: AsyncConnection, condition: ColumnElement[bool], limit: int | None = None
 ) -> list[NotificationView]:
-    """Oldest first."""
+    """The messages that fulfil the condition, oldest first."""
     rows = await connection.execute(select(*_VISIBLE).where(condition).order_by(_COLUMNS.id).limit(limit))
     return [NotificationView(**{**row, "state": NotificationState(row["state"])}) for row in rows.mappings()]

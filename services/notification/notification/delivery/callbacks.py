@@ -1,4 +1,4 @@
-"""What the provider reports: the delivery status of a message, and replies with which a person agrees or opts out.
+"""Applies what the provider reports: the delivery status of a message, and replies with which a person agrees or opts out.
 
 Callbacks arrive in any order, more than once, or never. A message only moves forward, so a late or repeated callback changes
 nothing. A callback also proves that the provider has the message, so it resolves a message in doubt.
@@ -36,7 +36,7 @@ _REASONS = {
 async def apply_status(
     uow: UnitOfWork, notification_id: UUID, *, sid: str, status: str, code: int | None, attempt: int | None
 ) -> bool:
-    """Returns whether the row changed.
+    """Record a delivery status. Returns whether the row changed.
 
     A success counts for any attempt: the person has the message. A failure counts only for the attempt and the sid that it
     names, because another attempt may be under way or delivered.
@@ -63,8 +63,9 @@ async def apply_status(
 async def apply_inbound(
     uow: UnitOfWork, *, phone: str, body: str, validity: float, wake_dispatcher: Callable[[], None]
 ) -> None:
-    """A reply that is nothing but one of these words counts, with any punctuation: "Yes!" does, "please do not stop" does not.
-    A STOP counts in several parts, too ("opt out"); a YES must be one word, so that no more than that is taken as consent.
+    """Apply a reply that is only a keyword, with any punctuation: "Yes!" is one, "please do not stop" is not. Ignore any other.
+
+    A STOP may be written in several parts ("opt out"); a YES must be one word, so that nothing unclear is taken as consent.
 
     A waiting message older than `validity` seconds is dropped on YES. Wakes the dispatcher after the commit if there is
     anything to send.

@@ -1,8 +1,8 @@
-"""The consent of each number, and what the owner's answer does to the messages that wait for it.
+"""Stores the consent of each number, and applies the owner's answer to the messages that wait for it.
 
-Consumers lock the consents that they do not find answered, in the order of the numbers; an answer locks its one. So a message
-either waits before the YES is applied, and is released by it, or finds the YES. An answer and everything that it releases or
-drops are one transaction.
+Consumers lock the consents that have no answer yet, in the order of the numbers; an answer locks the consent of its number. So a
+message is either inserted before the YES is applied, which then releases it, or after it, and then it does not wait. An answer
+and the changes of all messages that it releases or drops are one transaction.
 """
 
 from collections.abc import Collection
@@ -14,12 +14,12 @@ from notification.delivery import ledger
 from notification.delivery.queue import ABOUT
 from notification.domain.consent import NEWER_WAITS, OPTED_OUT, REMOVED, TOO_LATE, Consents, ConsentState
 
-ASK_AGAIN_DAYS = 30  # an ASKED number that did not answer is not asked again before
+ASK_AGAIN_DAYS = 30  # after which an ASKED number without an answer may be asked again
 
 _READ = "SELECT phone, state FROM consent WHERE phone = ANY($1::text[])"
 
-# Returns the numbers that this transaction has to ask. It locks the other ones, too: a row that the WHERE leaves as it is is
-# locked all the same. Sorted, so that two batches with the same numbers wait for each other and never deadlock.
+# Returns the numbers that this transaction has to ask. It also locks the rows of the other numbers, which the WHERE leaves
+# unchanged. The numbers are sorted, so that two batches with the same numbers wait for each other and never deadlock.
 _ASK = f"""
     INSERT INTO consent (phone, state, asked_at)
     SELECT phone, 'ASKED', clock_timestamp() FROM unnest($1::text[]) AS wanted (phone) ORDER BY phone
@@ -40,7 +40,8 @@ _REFUSE = """
     WHERE consent.state <> 'REFUSED'
 """
 
-# The newest message to each person about each labour goes to the queue, among those that still hold.
+# The newest message to each person about each labour goes to the queue, if it is not too old and the person is still on the list.
+# The other messages are settled with a reason.
 _RELEASE = f"""
     WITH waiting AS MATERIALIZED (
         SELECT id, CASE
@@ -73,10 +74,11 @@ _EXPIRE = f"""
 
 
 async def load(connection: asyncpg.Connection, phones: Collection[str]) -> Consents:
-    """Asks the numbers that have to be asked: the caller must send the question to each of `ask` in this transaction.
+    """The consents of the numbers. Marks as ASKED those that have to be asked: the caller must insert the question to each of
+    `ask` in the same transaction.
 
-    One statement if every number has answered. An answer that arrives meanwhile needs no lock then: the dispatcher reads the
-    consent once more.
+    Runs one statement, without locks, if every number has answered. A change meanwhile is not missed, because the dispatcher
+    reads the consent again before it sends.
     """
     states = await _read(connection, phones)
     unanswered = sorted(phone for phone in phones if states.get(phone, ConsentState.ASKED) is ConsentState.ASKED)
@@ -91,7 +93,7 @@ async def _read(connection: asyncpg.Connection, phones: Collection[str]) -> dict
 
 
 async def grant(uow: UnitOfWork, phone: str, *, validity: float) -> int:
-    """Returns how many messages go to the queue. A number that was never asked, and never refused, gives no consent.
+    """Apply a YES, and return how many messages go to the queue. From a number without a consent row it changes nothing.
 
     A message that has waited for longer than `validity` seconds is dropped.
     """
@@ -102,16 +104,18 @@ async def grant(uow: UnitOfWork, phone: str, *, validity: float) -> int:
 
 
 async def refuse(uow: UnitOfWork, phones: Collection[str]) -> int:
-    """Returns how many waiting messages are dropped. Those in the queue are left to the dispatcher, which reads the consent."""
+    """Apply a STOP, and return how many waiting messages are dropped. The dispatcher, which reads the consent again, fails those
+    in the queue.
+    """
     await uow.connection.execute(_REFUSE, sorted(phones))
     return _emit(uow, await uow.connection.fetch(_DROP, sorted(phones)))
 
 
 async def expire(uow: UnitOfWork, *, validity: float) -> int:
-    """Drops messages, at most 1000 at a time, that have waited for longer than `validity` seconds."""
+    """Drop messages that have waited for longer than `validity` seconds, at most 1000 in a call. Returns their number."""
     return _emit(uow, await uow.connection.fetch(_EXPIRE, validity))
 
 
 def _emit(uow: UnitOfWork, rows: list[asyncpg.Record]) -> int:
-    """The event of each message that is settled now. Returns their number."""
+    """Emit the event of each message that is settled now, and return the number of those messages."""
     return sum(ledger.emit_event(uow, row) for row in rows)

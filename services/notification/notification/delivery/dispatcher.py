@@ -45,7 +45,7 @@ from notification.domain.notification import Lease, Limits
 log = get_logger()
 
 AFTER_TAKE = FaultPoint("dispatcher.after_take_before_call", "rows are leased, the provider was not called")
-AFTER_CALL = FaultPoint("dispatcher.after_call_before_record", "the provider has answered, the ledger does not know")
+AFTER_CALL = FaultPoint("dispatcher.after_call_before_record", "the provider has answered, the outcome is not recorded")
 
 
 class Dispatcher:
@@ -126,7 +126,7 @@ class Dispatcher:
         call.cancel()
         await asyncio.wait([call])
         try:
-            await self._record(lease, Unknown("the sender was stopped during the call"))
+            await self._record(lease, Unknown("the dispatcher was stopped during the call"))
         except Exception as error:
             if not is_transient(error):
                 raise
@@ -158,7 +158,7 @@ class Dispatcher:
         self._database.over()
         if settled:
             log.info("messages superseded or over a limit", count=settled)
-            self.wake()  # they took the places of others that may be due
+            self.wake()  # they counted towards the limit, so more messages may be due
         return leases
 
     async def send(self, lease: Lease) -> None:

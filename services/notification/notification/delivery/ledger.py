@@ -54,7 +54,7 @@ _TAKE_IN_DOUBT = f"""
 
 _EXPIRE = """
     UPDATE notification SET state = 'IN_DOUBT', in_doubt_at = clock_timestamp(), next_attempt_at = clock_timestamp(),
-        failure = 'the sender did not say how it ended'
+        failure = 'the lease of the dispatcher expired before it recorded an outcome'
     WHERE id IN (
         SELECT id FROM notification WHERE state = 'SENDING' AND lease_until < clock_timestamp()
         LIMIT 1000 FOR UPDATE SKIP LOCKED)
@@ -103,7 +103,7 @@ async def insert_pending(
     most_waiting: int = MOST_WAITING,
     consent_required: bool = False,
 ) -> int:
-    """Announcements beyond `most_waiting` of their labour are FAILED at once. Returns their number.
+    """Insert messages as PENDING, but announcements beyond `most_waiting` of their labour as FAILED. Returns the number of these.
 
     `consent_required` is recorded for the audit: no message with it may be sent to a number without consent.
     """
@@ -115,7 +115,9 @@ async def insert_pending(
 
 
 async def insert_waiting(connection: asyncpg.Connection, notifications: Sequence[Notification]) -> None:
-    """For numbers whose owner has not agreed yet. `consents.py` moves them on. They are in no queue, so no limit counts them."""
+    """Insert messages as AWAITING_CONSENT, for numbers whose owner has not agreed yet. They are in no queue, so no limit counts
+    them. `consents.py` releases or drops them.
+    """
     rows = msgspec.json.encode(notifications).decode()
     await connection.execute(INSERT, rows, 2**31 - 1, NotificationState.AWAITING_CONSENT, True)
 
@@ -134,11 +136,11 @@ async def take(
     limits: Limits = _NO_LIMITS,
     restored_at: datetime | None = None,
 ) -> Taken:
-    """Leases that end in the database after `lease_seconds`; a call may begin only within `call_within` seconds.
+    """Lease the next messages, for `lease_seconds`. The call about a message must begin within `call_within` seconds.
 
-    Supersedes the messages of which a newer one was taken before, and fails those to a number that has had its segments of this
-    day. They count towards `limit`. A message about an event before `restored_at` that was not in doubt since then is to be asked
-    about first. Limits hold only among units of work that have the lock `queue.TAKING`.
+    Supersedes messages after which a newer one was taken, and fails those to a number that has used up its segments of this day;
+    both count towards `limit`. The provider must be asked first about a message of an event before `restored_at`, unless it was
+    in doubt since then. The limits hold only if every caller has the lock `queue.TAKING`.
     """
     call_before = clock() + call_within  # read before the statement, so the deadline is early rather than late
     bucket_seconds = max(1.0, 1.0 / limits.per_second)
@@ -185,17 +187,19 @@ async def take_in_doubt(
 
 
 async def expire_leases(connection: asyncpg.Connection) -> int:
-    """Marks in doubt what a sender left that died, hung or lost its database: it is unknown whether it called."""
+    """Mark in doubt the messages whose lease has expired: their dispatcher died, hung or lost its database, and it is unknown
+    whether it called the provider. Returns their number.
+    """
     return len(await connection.fetch(_EXPIRE))
 
 
 async def apply(
     uow: UnitOfWork, transitions: Collection[Transition], *, wake: Callable[[], None] = lambda: None
 ) -> set[UUID]:
-    """Returns the ids of the messages that changed. Each transition must be of another message. `wake` is called after the
+    """Apply transitions, each of a different message, and return the ids of the messages that changed. `wake` is called after the
     commit if a newer message to the same person waits for one of them.
 
-    They are applied in the order of their ids, so that two sets with the same messages rarely deadlock. A deadlock is a
+    Transitions are applied in the order of their ids, so that two sets with the same messages rarely deadlock. A deadlock is a
     transient error: the caller may try again.
     """
     in_order = sorted(transitions, key=attrgetter("id"))
@@ -221,12 +225,12 @@ def _count(changed: Sequence[asyncpg.Record]) -> None:
 
 
 async def apply_one(uow: UnitOfWork, transition: Transition) -> bool:
-    """False if the message is not where this transition starts from: another process was first."""
+    """Apply one transition. False if the message is not in a state in which it starts: another process changed it first."""
     return bool(await apply(uow, [transition]))
 
 
 async def state(connection: asyncpg.Connection, notification_id: UUID) -> str | None:
-    """None if there is no such message."""
+    """The state of a message; None if there is no such message."""
     found: str | None = await connection.fetchval("SELECT state FROM notification WHERE id = $1", notification_id)
     return found
 
@@ -244,9 +248,10 @@ async def must_not_be_sent_again(connection: asyncpg.Connection, notification_id
 
 
 def emit_event(uow: UnitOfWork, row: asyncpg.Record) -> bool:
-    """A message has each of these events once, so the event's id follows from the message and the event's type.
+    """Emit the event of the message's new state. A message has each of its events once, so the event's id follows from the
+    message and the event's type.
 
-    Returns False for a state that has none. `row` has the columns of `ABOUT`, and the time of a delivery status.
+    Returns False for a state that has no event. `row` has the columns of `ABOUT`, and the time of a delivery status.
     """
     now = row["changed_at"]
     about: dict[str, Any] = {name: row[name] for name in ("labour_id", "person_id", "channel")}

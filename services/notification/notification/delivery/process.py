@@ -24,7 +24,7 @@ log = get_logger()
 
 NAME = "notification-dispatcher"
 HOUR = 3600.0  # seconds
-# A dispatcher that is frozen in its take holds up the others, who take after it. The server ends its session after this time.
+# A dispatcher that is frozen in its take delays the takes of all others. The server ends its session after this time.
 LIMITS = replace(WORK, idle=3.0)
 
 

@@ -1,4 +1,4 @@
-"""The queue of the ledger: which message is taken next, and what keeps one labour, one number or one sender from taking too much.
+"""The queue of the ledger: the order in which messages are taken, and the limits for one labour, one number and one sender.
 
 | limit                                | counted where                               | beyond it              |
 |--------------------------------------|---------------------------------------------|------------------------|
@@ -25,7 +25,7 @@ from notification.storage import column_types, notification_table
 
 TAKING = 0x6665726E_74616B65  # the advisory lock of a take: dispatchers take one after the other
 
-# What the event about a transition needs.
+# The columns that the event about a transition needs.
 ABOUT = """
     notification.id, notification.labour_id, notification.person_id, notification.channel, notification.event_id,
     notification.event_type, notification.state, notification.failure, notification.traceparent,
@@ -38,7 +38,7 @@ NEWER = (
 
 UNTAKEN = "('PENDING', 'AWAITING_CONSENT')"
 
-# One parameter for all rows: the driver encodes ten arrays in more time than the rows take as JSON, on both sides together.
+# All rows are one JSON parameter: to encode it here and decode it in the server takes less time than to encode ten arrays here.
 #
 # `turn` is start-time fair queueing: the first message of a labour has its turn now, and each message of the same kind that waits
 # before it moves its turn back by TURN_SECONDS. So labours take turns, and a message is never taken after one of its kind that is

@@ -33,7 +33,7 @@ from notification.domain.wording import reference
 log = get_logger()
 
 AFTER_ASK = FaultPoint(
-    "reconcile.after_ask_before_record", "the provider has said what became of it, the ledger is as before"
+    "reconcile.after_ask_before_record", "the provider has answered the question, the result is not recorded"
 )
 
 HOUR = 3600.0
@@ -139,5 +139,5 @@ class Reconciler:
                 verdict = "absent: given up"
             else:
                 counts.in_doubt += 1
-                verdict = "waiting for a person" if one.quarantine_over else "absent so far"
+                verdict = "waiting for an operator" if one.quarantine_over else "absent so far"
         log.info("asked about a message in doubt", notification_id=str(one.id), attempt=one.attempt, verdict=verdict)

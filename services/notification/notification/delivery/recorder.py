@@ -5,7 +5,7 @@ does. There is no timer: an outcome that arrives alone is written at once. Each 
 attempt of its row, and the events of all are added to the outbox in the same transaction.
 
 If a transaction fails because of what it writes, its outcomes are recorded one by one, so that a bad one affects only itself. If
-the database is unavailable, all of them fail, and their senders try again.
+the database is unavailable, all of them fail, and the tasks that wait for them try again.
 """
 
 import asyncio
@@ -86,7 +86,9 @@ class Recorder:
             self._writing = None
 
     def _next_group(self) -> Collection[_Waiting]:
-        """All that wait, but one for each message: what its call and a stop during the call say are written in that order."""
+        """The waiting outcomes, but only the first one of each message: the outcome of its call and that of a stop during the
+        call are written in this order.
+        """
         group, later = dict[UUID, _Waiting](), list[_Waiting]()
         for one in self._waiting:
             if group.setdefault(one.lease.id, one) is not one:
@@ -104,7 +106,7 @@ class Recorder:
                     await self._write([one])
                 return
             for one in group:
-                if not one.recorded.done():  # it is, if its sender was cancelled
+                if not one.recorded.done():  # it is done if the task that waits was cancelled
                     one.recorded.set_exception(error)
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -143,5 +145,5 @@ def _transition(lease: Lease, outcome: SendOutcome) -> Transition:
 
 
 def _is_new_opt_out(lease: Lease, outcome: SendOutcome) -> bool:
-    """The provider knows of an opt-out that we do not."""
+    """True if the provider refused the message because of an opt-out that we have not recorded."""
     return isinstance(outcome, PermanentlyRefused) and outcome.code == OPTED_OUT and not lease.suppressed

@@ -7,7 +7,7 @@ from notification.domain.notification import InDoubt, Lease
 
 
 def sms_span(name: str, message: Lease | InDoubt) -> AbstractContextManager[telemetry.Spans]:
-    """A message that was sent again has a span for each attempt."""
+    """A span of one call about a message. A message that is sent again has a span for each attempt."""
     origin = message.origin
     if not origin.traceparent:
         return telemetry.UNTRACED

@@ -7,10 +7,10 @@
    │         └ after 30 days └──── YES, START ─┘  │       an ASKED number is asked again, if it is needed
    └───────────────────────── STOP ───────────────┘       a YES of a number that was never asked changes nothing
 
-What a message does, by the consent of its number:
+What happens to a message, by the consent of its number:
 
 ASKED     it is AWAITING_CONSENT. On YES the newest message about each labour goes to the queue, if the person is still on
-          the list and the message is not too old. What does not is settled with its reason.
+          the list and the message is not too old. The other messages are settled with their reason.
 GRANTED   it goes to the queue.
 REFUSED   it goes to the queue, too: the dispatcher reads the consent once more when it takes a message, and fails it
           without a call.
@@ -53,7 +53,7 @@ class Consents(NamedTuple):
 
 
 class Contact(NamedTuple):
-    """A person to whom an event gives us something to say, now or later."""
+    """A person to whom an event causes a message, now or later, with what the question for consent needs."""
 
     event_id: UUID
     labour_id: UUID
@@ -69,7 +69,7 @@ class Decided(NamedTuple):
 
 
 def contacts(event_id: UUID, event: Event, notifications: Iterable[Notification]) -> list[Contact]:
-    """The person who was added, or the recipients of the messages. An id of its own for the question beside a message:
+    """The person who was added, or the recipients of the messages. A question beside a message has a derived event id, because
     the ledger has one row for each event and person.
     """
     if isinstance(event, SubscriberAdded):
@@ -90,7 +90,7 @@ def decide(notifications: Iterable[Notification], known: Sequence[Contact], cons
 
 
 def _question(to: Contact) -> Notification:
-    """Without a sequence: it has no order among the messages about the labour."""
+    """The question to a person. It has no sequence, so it has no order among the messages about the labour."""
     draft = wording.draft(CONSENT_REQUESTED, mother_name=to.mother_name)
     notification_id = derived_id(to.event_id, to.person_id)
     return Notification(

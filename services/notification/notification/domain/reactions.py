@@ -49,8 +49,8 @@ def _notifications(
     event: LabourBegun | LabourAnnounced | LabourCompletedV2,
     members: tuple[Member, ...],
 ) -> list[Notification]:
-    """The text is worded once for all of them; only the reference differs. The ids follow from the event:
-    after a restore, a replay makes the same ones, and the provider can be asked about them.
+    """One message to each member. Their texts differ in the reference only, so the text is written once. The ids follow from the
+    event: after a restore, a replay makes the same ids, and the provider can be asked about them.
     """
     announced = event.text if isinstance(event, LabourAnnounced) else ""
     baby = event.baby_name if isinstance(event, LabourCompletedV2) else None

@@ -2,7 +2,7 @@
 
 A roster is built from `subscriber.*` events. Each of them has the next `roster_version` of its labour, without gaps, and is
 applied only on top of the version before it. A member is never deleted: the versions at which a person was added and removed
-stay, so the members at any earlier version are known. So nothing here needs the bus to keep any order.
+stay, so the members at any earlier version are known. So a roster does not depend on the order in which the bus delivers.
 """
 
 from uuid import UUID
@@ -32,7 +32,7 @@ class Roster(Struct, frozen=True):
     members: tuple[Member, ...] = ()
 
     def members_at(self, version: int) -> tuple[Member, ...] | None:
-        """None if the roster has not reached `version` yet."""
+        """The members at a version; None if the roster has not reached it yet."""
         if self.version < version:
             return None
         return tuple(member for member in self.members if member.was_on(version))

@@ -47,9 +47,9 @@ def record_sent(
     attempt: int | None = None,
     start: tuple[NotificationState, ...] = (*UNSETTLED, NotificationState.SUPERSEDED),
 ) -> Transition:
-    """The provider has the message. Without `attempt`, any attempt counts: whichever it was, the person gets the message.
+    """For a message that the provider has. Without `attempt`, any attempt counts: whichever it was, the person gets the message.
 
-    A superseded message was believed to be absent. What the provider says is the truth.
+    A superseded message is SENT as well: the provider did not list it, and reports now that it was sent.
     """
     return Transition(notification_id, start, NotificationState.SENT, attempt, sid)
 

@@ -18,9 +18,9 @@ from notification.domain.notification import CONSENT_REQUESTED
 from servicekit.gsm7 import as_gsm_7, is_gsm_7, places, segments
 
 NAME_LENGTH = 30  # places; a few characters take two
-FALLBACK_NAME = "Someone you love"  # if nothing of a name can be written
+FALLBACK_NAME = "Someone you love"  # if no character of a name can be written
 
-# A blank and the reference follow.
+# A space and the reference follow each of them.
 TEMPLATES = {
     CONSENT_REQUESTED: (
         "FernLabour: {mother} would like to text you when her baby is born. Reply YES to agree, STOP to refuse."
@@ -30,7 +30,7 @@ TEMPLATES = {
     "labour.completed": "FernLabour: The baby is here! {mother} has given birth{baby}. Reply STOP to stop.",
 }
 
-# And what looks like one, or becomes one in GSM-7
+# Double quotation marks, and characters that look like one or become one in GSM-7
 _QUOTATION_MARKS = str.maketrans(
     dict.fromkeys('"\u02ba\u02ee\u201c\u201d\u201e\u201f\u2033\u2036\u275d\u275e\u301d\u301e\u301f\uff02', "'")
 )
@@ -40,7 +40,7 @@ _BASE_32 = [one + other for one in _LETTERS for other in _LETTERS]  # ten bits a
 
 
 class Draft(NamedTuple):
-    """A text without its reference: the same for everyone who gets it. The segments count the reference too."""
+    """A text without its reference, the same for all recipients. The segments count the reference too."""
 
     text: str
     segments: int
@@ -52,7 +52,7 @@ class Draft(NamedTuple):
 def draft(event_type: str, *, mother_name: str, text: str = "", baby_name: str | None = None) -> Draft:
     """`text` is the text of an announcement. It is written in GSM-7 if all of it can be, and otherwise left as it is.
 
-    A name of the baby of which nothing can be written is left out.
+    A name of the baby is left out if no character of it can be written.
     """
     baby = plain_name(baby_name, fallback="") if baby_name else ""
     written = TEMPLATES[event_type].format(

@@ -43,7 +43,7 @@ class LedgerOperations(Controller):
         engine: NamedDependency[AsyncEngine],
         event_id: FromQuery[list[UUID] | None] = None,
         wanted: Annotated[NotificationState, QueryParameter(name="state")] = NotificationState.IN_DOUBT,
-        limit: Annotated[int, QueryParameter(ge=1, le=1000, description="The most messages of the answer.")] = 100,
+        limit: Annotated[int, QueryParameter(ge=1, le=1000, description="The maximum number of messages.")] = 100,
     ) -> Items[NotificationView]:
         """With `event_id`, all messages about these events, in any state; otherwise those in one state."""
         async with engine.connect() as connection:
@@ -71,8 +71,8 @@ class LedgerOperations(Controller):
         notification_id: FromPath[UUID],
         data: JSONBody[Resolve],
     ) -> NotificationView:
-        """`sent` if the person has it, `send-again` if the provider never got it, `give-up` if neither can be known. A wrong
-        `send-again` sends the SMS twice.
+        """Decide `sent` if the person has the message, `send-again` if the provider never got it, `give-up` if neither can be
+        known. A wrong `send-again` sends the SMS twice.
         """
         async with units_of_work() as uow:
             await commands.resolve(uow, notification_id, data.decision)

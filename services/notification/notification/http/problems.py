@@ -1,4 +1,4 @@
-"""The one table that says which error is which problem."""
+"""Maps the errors of this service to HTTP problems. No other module does."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

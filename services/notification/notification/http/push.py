@@ -1,4 +1,4 @@
-"""Push delivery: Pub/Sub sends a message over HTTP, and the status is the verdict. Disabled unless PUSH_AUDIENCE is set."""
+"""Push delivery: Pub/Sub sends a message over HTTP, and the status acknowledges it. Disabled unless PUSH_AUDIENCE is set."""
 
 import base64
 import binascii
@@ -35,7 +35,7 @@ class Push(msgspec.Struct, rename="camel"):
 
 
 def pubsub_only(settings: ApiSettings) -> Guard:
-    """Accepts the OIDC tokens of our push subscriptions. A guard runs before the body is read.
+    """A guard that accepts only the OIDC tokens of our push subscriptions. It runs before the body is read.
 
     Any Google account can get a token for any audience, so the audience alone proves nothing: the token must be issued by
     Google, for the service account of our subscriptions.

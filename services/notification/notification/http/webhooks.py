@@ -92,8 +92,8 @@ class TwilioController(Controller):
         settings: NamedDependency[ApiSettings],
         wake_dispatcher: NamedDependency[Wake],
     ) -> Response[str]:
-        """Only Twilio may: it signs the request. YES releases what waits for consent, STOP ends all messages to the number, START
-        allows them again. Any other text changes nothing. The answer sends no SMS.
+        """Only Twilio may: it signs the request. YES releases the messages that wait for consent, STOP ends all messages to the
+        number, START allows them again. Any other text changes nothing. The answer sends no SMS.
         """
         async with units_of_work() as uow:
             await callbacks.apply_inbound(
