@@ -57,16 +57,17 @@ class Installation:
             for process in processes:
                 supervisor.start(process)
 
-    def execute(self, statement: str, service: str = "labour") -> None:
-        """Change the database of a service, also while an event loop runs in this thread."""
+    def execute(self, statement: str, service: str = "labour") -> list[asyncpg.Record]:
+        """Read or change the database of a service, also while an event loop runs in this thread."""
 
-        async def run() -> None:
+        async def run() -> list[asyncpg.Record]:
             connection = await asyncpg.connect(self.settings.postgres.dsn(service, service))
-            await connection.execute(statement)
+            rows = await connection.fetch(statement)
             await connection.close()
+            return list(rows)
 
         with start_blocking_portal() as portal:
-            portal.call(run)
+            return portal.call(run)
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.fern(*arguments, "--json").stdout)

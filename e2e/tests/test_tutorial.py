@@ -58,15 +58,16 @@ def shows_exit_code(chapter: Path, line: int) -> bool:
 
 
 def troubles(installation: Installation) -> list[str]:
-    """Faults that are still active, and processes that are not healthy or frozen."""
+    """Faults that are still active, phones that still refuse texts, and processes that are not healthy or frozen."""
     faults = [
         item["name"]
         for process in ("pubsub-http", "sms-sandbox")
         for item in client(installation.settings.url(process)).get("/faults").json()["items"]
         if item["active"]
     ]
+    refusing = installation.execute("SELECT phone FROM consent WHERE state = 'REFUSED'", "notification")
     rows = processes_now(installation.settings)
-    return faults + [
+    return [*faults, *(row["phone"] for row in refusing)] + [
         row.process
         for row in rows
         if row.health != "healthy" or not row.pid or psutil.Process(row.pid).status() == psutil.STATUS_STOPPED
