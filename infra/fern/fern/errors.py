@@ -63,8 +63,8 @@ class FernError(click.ClickException):
 
 
 def _copyable(command: str) -> str | None:
-    """With the chosen context, and with the path of `fern` if the virtual environment is not activated. None for a command that
-    does not work in this context.
+    """The command with the chosen context, and with the path of `fern` if the virtual environment is not activated. None if the
+    command does not work in this context.
     """
     if not command.startswith("fern "):
         return command

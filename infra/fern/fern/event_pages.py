@@ -52,7 +52,7 @@ def example(event: type[Event]) -> dict[str, Any]:
 
 
 def context(event: type[Event]) -> dict[str, str]:
-    """The attributes of the example."""
+    """The message attributes of an example of the event."""
     return attributes(
         id=UUID(_ID.format(0)),
         source=source(event),

@@ -72,7 +72,7 @@ class AuditReport:
 
     @property
     def waiting(self) -> int:
-        """On their way, late or not."""
+        """How many events and texts are on their way, late or not."""
         return sum(stage.waiting for stage in self.stages.values())
 
     @property
@@ -81,7 +81,7 @@ class AuditReport:
 
     @property
     def only_late(self) -> bool:
-        """No promise is broken, and no person has to decide anything."""
+        """Whether all findings are late: no promise is broken, and no person has to decide anything."""
         return not self.clean and not any(count for kind, count in self.totals.items() if kind != "late")
 
     def add(self, kind: Kind, event_id: object, stage: str, what: str, command: str = "") -> None:
@@ -115,7 +115,7 @@ def show(report: AuditReport, console: Console) -> None:
 
 
 def _remarks(report: AuditReport, name: str, stage: Stage) -> list[str]:
-    """The other terms of the equation."""
+    """What explains the difference between a stage and the one before it, as numbers with words."""
     remarks = [f"of {stage.due:,}"] if stage.done != stage.due else []
     if name == "texts" and not report.texts_compared:
         remarks.append("by our own ledger, without a sandbox to compare with")

@@ -13,7 +13,7 @@ from fern.settings import SERVICES
 
 @click.group(cls=Group)
 def outbox() -> None:
-    """Outbox rows: list, retry, discard. A parked row holds up its own labour until it is retried or discarded."""
+    """List, retry or discard rows of the outboxes. A parked row holds up its own labour until it is retried or discarded."""
 
 
 @outbox.command("ls")

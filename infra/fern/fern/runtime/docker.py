@@ -47,7 +47,7 @@ def down(settings: Settings, *, delete_data: bool) -> None:
 def logs(settings: Settings, process: str | None, lines: int, *, follow: bool) -> str:
     """The last lines of each container, after its name and " | ". With `follow`, compose prints them itself, as they come.
 
-    Raises `JobFailed` if there are none because the engine is gone.
+    Raises `JobFailed` if the engine does not show them.
     """
     which: list[str] = []
     if process:
