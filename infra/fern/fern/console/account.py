@@ -1,4 +1,4 @@
-"""The account: what was committed, published, claimed, owed, sent and received, and what of it is still on the way."""
+"""The account: how much was committed, published, claimed, owed, sent and received, and how much is still on the way."""
 
 import tomllib
 from typing import Any
