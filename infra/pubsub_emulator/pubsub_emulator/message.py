@@ -37,7 +37,7 @@ class Message:
     batch: Final[Batch]
     id: Final[int]
     raw: Final[Raw]
-    """As it was published, without message id and publish time."""
+    """The message as it was published, without message id and publish time."""
 
     def copy_to(self, raw: Raw) -> None:
         """Write the message as a subscriber receives it."""

@@ -36,7 +36,7 @@ _OPTIONS: Final = [
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     ("grpc.max_send_message_length", -1),
     ("grpc.so_reuseport", 0),
-    # Clients ping idle streams to keep them alive; do not take it for an attack.
+    # Clients ping idle streams to keep them alive. With its defaults, gRPC would close such connections.
     ("grpc.http2.max_ping_strikes", 0),
 ]
 
