@@ -45,7 +45,7 @@ def stage_of(screen: Screen) -> dict[str, Any]:
 
 
 def animate(stage: dict[str, Any], looks: Sequence[Look]) -> str:
-    """The SVG. It starts again when it has ended, and stands at its end for those who want no motion."""
+    """The SVG. It starts again when it has ended. A reader who prefers reduced motion sees its end only."""
     looks = _without_waits(looks)
     length = LEAD + len(looks) * FRAME + REST
     height = max(box["y"] + box["height"] for box in stage["stations"] + stage["phones"])
@@ -125,7 +125,7 @@ def _tokens(looks: Sequence[Look], length: int) -> Iterator[str]:
 
 
 def _corners(stops: Sequence[tuple[float, float, float]]) -> Iterable[tuple[float, float, float]]:
-    """Without those that lie on the line between their neighbours."""
+    """The stops without those that lie on the line between their neighbours."""
     kept = [stops[0]]
     for place in range(1, len(stops) - 1):
         (start, *before), (now, *here), (end, *after) = kept[-1], stops[place], stops[place + 1]

@@ -30,7 +30,7 @@ def service_urls(server: TemporaryServer) -> dict[str, str]:
 
 
 def owner_urls(server: TemporaryServer) -> dict[str, str]:
-    """For what only the owner of the tables may do: migrations, and faults that change a table."""
+    """The URLs for what only the owner of the tables may do: migrations, and faults that change a table."""
     return {service: owner_url(url) for service, url in service_urls(server).items()}
 
 

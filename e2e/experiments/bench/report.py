@@ -61,7 +61,7 @@ class BenchReport:
 
 
 def machine(postgres: str) -> str:
-    """What the run ran on, in one line."""
+    """The machine of the run, in one line."""
     return (
         f"{os.cpu_count()} cores ({_processor()}), {_memory_gb():.0f} GB of memory, {platform.system()} {platform.release()}, "
         f"Python {platform.python_version()}, PostgreSQL {postgres} with fsync"
@@ -117,7 +117,7 @@ def show(report: BenchReport) -> None:
 
 
 def section(report: BenchReport) -> str:
-    """For the documentation."""
+    """The section for the documentation."""
     lines = [f"| {' | '.join(cell or ' ' for cell in row)} |" for row in rows(report.figures)]
     return "\n".join(
         [

@@ -44,7 +44,7 @@ class ChaosAccount:
 
 
 async def take_account(world: World, log: ClientLog, tap: BusTap, poison: set[str]) -> ChaosAccount:
-    """Call it when nothing is being processed any more. `poison` has the ids of the invalid messages."""
+    """Compare all records. Call it when nothing is being processed. `poison` has the ids of the invalid messages."""
     published = [message for message in await tap.drain() if message.event_id not in poison]
     outbox = await asyncio.to_thread(_outbox, world)
     ledger = await asyncio.to_thread(world.sql, "notification", _LEDGER)
@@ -94,7 +94,7 @@ async def take_account(world: World, log: ClientLog, tap: BusTap, poison: set[st
 
 
 async def _dead_letters(world: World, expected: set[str]) -> list[DeadLetter]:
-    """Wait for the expected ones: if a message could not be dead-lettered at once, the bus delivers it again first."""
+    """Wait for the expected dead letters: if a message could not be dead-lettered at once, the bus delivers it again first."""
     world.use_bus()
     bus, deadline = PubSub(PROJECT_ID), time.monotonic() + DEAD_LETTERED_WITHIN
     try:
@@ -165,9 +165,9 @@ def _check_answers(log: ClientLog, outbox: dict[str, Any]) -> Iterator[Finding]:
 def _check_published(outbox: dict[str, Any], published: list[Published]) -> Iterator[Finding]:
     seen = {message.event_id for message in published}
     for event_id in outbox.keys() - seen:
-        yield Finding("lost", event_id, "published", "It is committed, and was never on the bus.", "")
+        yield Finding("lost", event_id, "published", "The event is committed, and was never on the bus.", "")
     for event_id in seen - outbox.keys():
-        yield Finding("unexplained", event_id, "published", "It was on the bus, and is in no outbox.", "")
+        yield Finding("unexplained", event_id, "published", "The event was on the bus, and is in no outbox.", "")
 
 
 class _Texts:

@@ -54,18 +54,18 @@ class DatabaseFaults:
         return self._proxies[action.target].silence() > 0
 
     async def make_read_only(self, action: ScheduledFault) -> bool:
-        """For new transactions of every connection, as on a server that was demoted to a replica: SQLSTATE 25006."""
+        """Make new transactions of every connection read-only, as on a server that was demoted to a replica: SQLSTATE 25006."""
         on = "ALTER SYSTEM SET default_transaction_read_only = on"
         return await self._for_a_while(action, on, "ALTER SYSTEM RESET default_transaction_read_only")
 
     async def limit_connections(self, action: ScheduledFault) -> bool:
-        """The role's connections are cut, and only a few may come back."""
+        """Cut the role's connections, and allow only a few new ones."""
         role = action.target
         limit, unlimited = (f"ALTER ROLE {role} CONNECTION LIMIT {n}" for n in (action.options["limit"], -1))
         return await self._for_a_while(action, limit, unlimited, cut=role)
 
     async def lock(self, action: ScheduledFault) -> bool:
-        """A session holds a table, as a migration that rewrites it does."""
+        """Lock a table, as a migration that rewrites it does."""
         database, _, table = action.target.partition(".")
         try:
             async with self._admin(database) as admin, admin.transaction():
@@ -77,7 +77,7 @@ class DatabaseFaults:
         return True
 
     async def fill_disk(self, action: ScheduledFault) -> bool:
-        """PostgreSQL may end by itself if it cannot write its log. It is started again when there is room."""
+        """Fill the disk. PostgreSQL may end by itself if it cannot write its log: it is started again when there is room."""
         if self._disk is None:
             return False
         async with self._starting:

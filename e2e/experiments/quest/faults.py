@@ -193,7 +193,7 @@ class BusFaults(bus_faults.Faults):
 
 
 class SmsFaults(sms_faults.Faults):
-    """The same for the sandbox."""
+    """Decides with the schedule instead of the sandbox's random numbers. What a fault does is the sandbox's code."""
 
     def __init__(self, sandbox: Sandbox, schedule: Schedule) -> None:
         super().__init__(sandbox.store, changed=lambda: None)

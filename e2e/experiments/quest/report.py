@@ -112,7 +112,7 @@ def show(report: QuestReport) -> None:
 
 
 def section(report: QuestReport) -> str:
-    """Without dates and times, so that a second run changes nothing."""
+    """The section of the page, without dates and times, so that a second run changes nothing."""
     unusual = ", ".join(f"{name} {rate:g}" for name, rate in report.rates.items() if rate != RATE)
     return "\n".join(
         [
