@@ -57,7 +57,7 @@ def animate(stage: dict[str, Any], looks: Sequence[Look]) -> str:
 
 
 def _without_waits(looks: Sequence[Look]) -> list[Look]:
-    """Nothing moves in a row of equal looks: only the first ones are kept. Before the first token, none."""
+    """Keep only the first of equal looks, in which nothing moves, and none from before the first token."""
     first = next(number for number, look in enumerate(looks) if look["tokens"])
     kept = list[Look]()
     for look in looks[max(first - 1, 0) :]:

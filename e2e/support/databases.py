@@ -35,7 +35,7 @@ def owner_urls(server: TemporaryServer) -> dict[str, str]:
 
 
 def owner_url(url: str) -> str:
-    """The same database, for the owner of its tables."""
+    """The URL of the same database for the owner of its tables."""
     service = make_url(url).username
     return (
         make_url(url)

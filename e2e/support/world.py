@@ -100,7 +100,7 @@ class World:
         }
 
     def _second(self, spec: Process) -> Process:
-        """Only one API can run twice, the Labour API: the second one listens on the first port after the system's own."""
+        """The second replica. Of the APIs only the Labour API has one, which listens on the first port after the system's own."""
         name = f"{spec.name}-2"
         url = f"http://127.0.0.1:{self.settings.port_base + len(PORTS)}/health/ready" if spec.health_url else None
         return replace(spec, name=name, health_url=url, heartbeat=spec.heartbeat and self.settings.heartbeat(name))
@@ -211,7 +211,7 @@ class World:
         return labour
 
     def subscribe(self, labour: PlannedLabour, name: str) -> str:
-        """Returns the id of the subscriber."""
+        """Add a person to the labour; returns the id of the subscriber."""
         labour.people[name] = unused_phone()
         body = {"name": name, "phone": labour.people[name]}
         return str(self.request(labour, "POST", "/subscribers", body)["id"])

@@ -197,7 +197,7 @@ class Environment:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """As an orchestrator does: SIGTERM, then SIGKILL."""
+    """End a process as an orchestrator does: SIGTERM, then SIGKILL."""
     process.terminate()
     try:
         process.wait(15)
@@ -212,7 +212,7 @@ def _name(url: str) -> str:
 
 @contextmanager
 def on_server(server: TemporaryServer, directory: Path) -> Iterator[Environment]:
-    """On a running server with the services' migrated databases, and a new bus."""
+    """An environment on a running server with the services' migrated databases, and a new bus."""
     with ExitStack() as stack:
         bus = stack.enter_context(started(directory / "bus"))
         yield Environment(server, bus, directory, stack)
@@ -220,7 +220,7 @@ def on_server(server: TemporaryServer, directory: Path) -> Iterator[Environment]
 
 @contextmanager
 def new_environment() -> Iterator[Environment]:
-    """On a new server that syncs every commit to disk."""
+    """An environment on a new server that syncs every commit to disk."""
     with tempfile.TemporaryDirectory(prefix="fern-bench-") as name, temporary_server(Path(name), fsync=True) as server:
         asyncio.run(ensure_service_databases(server.dsn()))
         for service in SERVICES:

@@ -30,7 +30,7 @@ class BenchReport:
 
     @property
     def work(self) -> str:
-        """How much was measured: a run with less than the usual work says less."""
+        """How much was measured, in words. A run with less than the usual work is less precise."""
         tables = "full tables" if self.options.rows else "small tables"
         rounds = "1 round" if self.options.rounds == 1 else f"up to {self.options.rounds} rounds"
         return f"{rounds}, {self.options.scale:g} of the usual work, {tables}, {self.options.seconds:g} s of light load"

@@ -112,7 +112,7 @@ async def _each(dead: list[DeadLetter]) -> AsyncIterator[DeadLetter]:
 
 
 def _check_dead_letters(poison: set[str], dead: set[str]) -> Iterator[Finding]:
-    """All poison must be dead-lettered, and nothing else."""
+    """Check that all poison was dead-lettered, and nothing else."""
     for event_id in poison - dead:
         yield Finding("lost", event_id, "claimed", "This poison message is not among the dead letters.", "")
     for event_id in dead - poison:
@@ -139,7 +139,7 @@ def _outbox(world: World) -> dict[str, Any]:
 
 
 def _check_answers(log: ClientLog, outbox: dict[str, Any]) -> Iterator[Finding]:
-    """Each answered command must have caused its events, once; and no event may be without such a command."""
+    """Check that each answered command has caused its events once, and that no event is without such a command."""
     caused = defaultdict[str, list[tuple[str, str]]](list)
     for event_id, row in outbox.items():
         if row["key"]:  # the Notification service's own events have no request

@@ -99,7 +99,7 @@ class DatabaseFaults:
         return began
 
     async def _change(self, statement: str, cut: str = "") -> bool:
-        """False if the database is down at this moment."""
+        """Run a statement as the superuser. Returns False if the database is down at this moment."""
         try:
             async with self._admin() as admin:
                 await admin.execute(statement)
@@ -121,7 +121,7 @@ class DatabaseFaults:
 
 
 def _is_down(error: Exception) -> bool:
-    """False, which says that a fault did not take effect; raises any error that is none of a faulty database."""
+    """Return False (the fault did not take effect) for an error of a database that is down; raise any other error."""
     if not is_transient(error) and not isinstance(error, asyncpg.DiskFullError):
         raise error
     return False

@@ -44,7 +44,7 @@ class TooLate(FernError):
 
 
 async def compare(load: Load, postgres: TemporaryServer) -> Results:
-    """Both designs at the same time."""
+    """Run both designs at the same time."""
     found = await asyncio.gather(*(wait_times(post, load, postgres) for post in DESIGNS.values()))
     return dict(zip(DESIGNS, found, strict=True))
 

@@ -41,7 +41,7 @@ class RequestRefused(FernError):
 
 
 class _Call:
-    """One request, and what follows from each outcome of sending it.
+    """One request, and the decision after each attempt: return the response, repeat the request, or raise.
 
     api       a name in `APIS`, or a base URL
     user      sends the request as this user of the Labour API. Without a user, a request to a service goes to its operators'

@@ -1,4 +1,4 @@
-"""What can go wrong on this machine. Each error has a message, a command to copy, and its own exit code.
+"""The errors of the `fern` command. Each has a message, a command to copy, and its own exit code.
 
 FernError                    1  any other failure, such as a demo with a missing or a second text
 ├── PortTaken               10  another program listens on a port of ours

@@ -1,4 +1,4 @@
-"""One page for each event, for those who consume our events: its schema, its path on the bus, and an example."""
+"""Writes one page for each event, for developers of consumers: its schema, its path on the bus, and an example."""
 
 import json
 from datetime import UTC, datetime

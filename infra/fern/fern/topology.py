@@ -145,7 +145,7 @@ def _subscription(declared: Declared, name: str, project: str) -> Subscription:
 
 
 def _push_config(name: str) -> PushConfig:
-    """Where to push, from the same variables that tell the API what to accept, and PUSH_URL."""
+    """The push endpoint and its token, from PUSH_URL and the variables that tell the API what to accept."""
     url, audience, account = (os.environ.get(f"PUSH_{key}", "") for key in ("URL", "AUDIENCE", "SERVICE_ACCOUNT"))
     if not (url and audience and account):
         what = f"{name} is to be pushed, and its address is not set."

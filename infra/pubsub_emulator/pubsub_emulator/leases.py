@@ -50,7 +50,7 @@ class Consumer:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def room(self) -> tuple[int, int]:
-        """How many messages and bytes it can be handed now."""
+        """How many messages and bytes the consumer can be handed now."""
         if self.busy or self.ended:
             return 0, 0
         messages, size = CHUNK_MESSAGES, CHUNK_BYTES
@@ -117,7 +117,7 @@ class Leases:
         return len(self._by_ack_id)
 
     def grant(self, consumer: Consumer, taken: list[Delivery]) -> tuple[float, list[Handed]]:
-        """Returns when the leases end, and what to send."""
+        """Lease messages to a consumer. Returns when the leases end, and the ack ids with their messages."""
         deadline = asyncio.get_running_loop().time() + consumer.ack_deadline
         batch: list[Handed] = []
         for delivery in taken:

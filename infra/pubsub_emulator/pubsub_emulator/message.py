@@ -119,7 +119,7 @@ class Lane:
         return list(self.held)
 
     def settle(self) -> None:
-        """One of `held` was acked. Once none is unsettled, all of them are dropped."""
+        """Call it when one of `held` was acked. Once none is unsettled, all of them are dropped."""
         self.unsettled -= 1
         if not self.unsettled:
             self.held.clear()

@@ -109,12 +109,12 @@ class EmulatorProcess:
     _process: subprocess.Popen[str]
 
     def kill(self) -> None:
-        """As `kill -9` does: without finishing or flushing anything."""
+        """Kill the process as `kill -9` does: it finishes and flushes nothing."""
         self._process.kill()
         self._process.wait()
 
     def pause(self) -> None:
-        """The process stops where it is: connections stay open, and nothing is answered."""
+        """Suspend the process: connections stay open, and nothing is answered."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:

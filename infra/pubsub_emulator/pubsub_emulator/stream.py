@@ -21,7 +21,7 @@ _ONLY_FIRST: Final = ("subscription", "client_id", *_LIMITS, "protocol_version")
 
 
 class Stream:
-    """Two sides: `_read` runs as a task, `_send` in the RPC's own coroutine, because only one may write."""
+    """One stream. `_read` runs as a task and `_send` in the RPC's own coroutine, because only one may write."""
 
     def __init__(self, broker: Broker, subscription: Subscription, first: Raw, context: Context) -> None:
         self._broker: Final = broker

@@ -172,7 +172,7 @@ class Subscription:
     # ── messages are settled ──
 
     def ack(self, ack_ids: Sequence[str]) -> tuple[list[Message], list[str]]:
-        """Returns the messages that are now done, and the ack ids that came too late."""
+        """Ack messages. Returns those that are now done, and the ack ids that came too late."""
         done: list[Message] = []
         stale: list[str] = []
         for ack_id, delivery in self._leases.look_up(ack_ids):

@@ -122,7 +122,7 @@ def _whole(query: dict[str, str], key: str, default: int) -> int:
 
 
 def _day(query: dict[str, str], key: str) -> str | None:
-    """Only the day counts, even if a time is given: that is all Twilio promises."""
+    """The day of a date filter. A time is ignored, because Twilio promises the day only."""
     if key not in query:
         return None
     try:

@@ -188,6 +188,6 @@ def reply_from_phone(sandbox: Sandbox, phone: str, body: str) -> Message:
 
 
 def _opt_out_type(body: str) -> str | None:
-    """Only a keyword alone counts: ` Stop.` does, `please stop` does not."""
+    """The kind of keyword that a reply is, or None. Only a keyword alone counts: ` Stop.` does, `please stop` does not."""
     word = re.sub(r"[^A-Z]", "", body.upper()) if len(body.split()) == 1 else ""
     return next((kind for kind, words in KEYWORDS.items() if word in words), None)

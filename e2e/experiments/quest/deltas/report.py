@@ -51,7 +51,7 @@ class DeltasReport:
         ]
 
     def shown_semantics(self, design: str) -> Semantics | None:
-        """What the outcomes show; None if the design both loses and duplicates before it forgets anything."""
+        """The semantics that the outcomes show; None if the design both loses and duplicates before it forgets anything."""
         by_misfortune = self.results[design].outcomes
         seen = {one for name, all_ in by_misfortune.items() if name != FORGETTING for one in all_} - set(RIGHT)
         semantics = {

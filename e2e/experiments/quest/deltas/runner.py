@@ -198,7 +198,7 @@ async def _cost(design: Design, worker: Worker) -> tuple[int, int]:
 
 
 async def _rows(connection: asyncpg.Connection) -> int:
-    """What the design keeps besides the totals."""
+    """The number of rows that the design keeps besides the totals."""
     tables = "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'"
     names = {name for (name,) in await connection.fetch(tables)} - {"total"} | {"processed_event"}
     return sum([await connection.fetchval(f"SELECT count(*) FROM {name}") for name in names])

@@ -157,7 +157,7 @@ async def reconcile_events(run: AuditRun, source: str, takers: Mapping[str, Judg
 
 
 async def _oldest_kept(database: asyncpg.Connection) -> UUID:
-    """All events created from here on are still in the outbox. Retention deletes by time of publication, so everything published
+    """The id from which on all events are still in the outbox. Retention deletes by time of publication, so everything published
     after the oldest row that is left has been kept.
     """
     oldest: datetime | None = await database.fetchval(_OLDEST_KEPT)
@@ -165,7 +165,7 @@ async def _oldest_kept(database: asyncpg.Connection) -> UUID:
 
 
 async def _judge_claims(run: AuditRun, taker: str, events: Mapping[UUID, Event]) -> list[Event]:
-    """Returns the events with a completed claim. A claim proves that its event was published, even if it is not marked so."""
+    """Return the events with a completed claim. A claim proves that its event was published, even if it is not marked so."""
     stage = run.report.stages["claimed"]
     wanted = [event_id for event_id, event in events.items() if taker in run.consumers.get(event["topic"], ())]
     [claims] = await run.databases[CONSUMERS[taker]].fetch(_CLAIMS, taker, wanted)
@@ -197,7 +197,7 @@ async def _judge_claims_from_nowhere(run: AuditRun, source: str, taker: str, eve
 
 
 async def judge_ledger(run: AuditRun, events: list[Event], low: UUID, high: UUID, kept: UUID) -> set[UUID]:
-    """Returns the events whose effect on rosters and ledger is not exactly what it should be."""
+    """Judge rosters and ledger, and return the events whose effect on them is not exactly what it should be."""
     database, report = run.databases["notification"], run.report
     changes = [event for event in events if event["topic"].startswith("subscriber.")]
     notifying = [event for event in events if not event["topic"].startswith("subscriber.")]

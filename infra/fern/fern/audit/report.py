@@ -85,7 +85,7 @@ class AuditReport:
         return not self.clean and not any(count for kind, count in self.totals.items() if kind != "late")
 
     def add(self, kind: Kind, event_id: object, stage: str, what: str, command: str = "") -> None:
-        """Without a `command` that repairs it, the finding has the one that shows every hop of the event."""
+        """Add a finding. Without a `command` that repairs it, its command is the one that shows every hop of the event."""
         self.totals[kind] = self.totals.get(kind, 0) + 1
         if self.totals[kind] <= KEPT:
             self.findings.append(Finding(kind, str(event_id), stage, what, command or f"fern trace {event_id}"))

@@ -178,7 +178,7 @@ def _wait_for_consumers(before: list[Effect]) -> list[str]:
 
 
 def _wait(title: str, total: int, count: Callable[[], int], seconds: float) -> int:
-    """Until `count` is 0, or has not become less for so long. Returns how many are left."""
+    """Wait until `count` returns 0, or has not decreased for `seconds`. Returns how many are left."""
     least, deadline = total, time.monotonic() + seconds
     with counting(title, total) as advance:
         while (left := count()) and time.monotonic() < deadline:

@@ -46,7 +46,7 @@ class _Series:
         return known[-1] if known and isinstance(known[-1], float) else None
 
     def increases(self) -> Iterable[tuple[int, Value, Value | None]]:
-        """Each slot with its value and the one before. None stands for a counter that began at 0."""
+        """Yield each slot with its value and the one before. None stands for a counter that began at 0."""
         slot, value = self.values[0]
         yield slot, value, None if self._is_new else value
         for (_, before), (slot, value) in pairwise(self.values):

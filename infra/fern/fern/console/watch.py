@@ -243,7 +243,7 @@ def _more_texts(sms: Any) -> int:
 
 
 def _waiting(labour: Any, notification: Any) -> dict[str, int]:
-    """How many wait at each station, whether or not they are among the newest, which are followed."""
+    """The number of events and messages that wait at each station, also of those too old to be followed."""
     found = {}
     if labour:
         found["outbox"] = labour["outbox"]["waiting"] + labour["outbox"]["parked"]

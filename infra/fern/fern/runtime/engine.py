@@ -60,7 +60,7 @@ def require_engine(engine: Engine, *, why: str = "") -> None:
 
 
 def docker(*arguments: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-    """Raises `subprocess.TimeoutExpired` after `timeout` seconds; None is ENGINE_TIMEOUT."""
+    """Run the docker command. Raises `subprocess.TimeoutExpired` after `timeout` seconds; None means ENGINE_TIMEOUT."""
     limit = ENGINE_TIMEOUT if timeout is None else timeout
     return subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=limit, check=False)
 

@@ -98,7 +98,7 @@ class Supervisor:
         }
 
     def is_running(self) -> bool:
-        """Raises `StaleProcess` for a daemon that exists and does not answer."""
+        """Whether the daemon answers. Raises `StaleProcess` for one that exists and does not answer."""
         try:
             self._rpc.getState()
             return True
@@ -111,7 +111,7 @@ class Supervisor:
         raise StaleProcess(what, command="fern down")
 
     def is_current(self) -> bool:
-        """False if the running daemon was started with other settings."""
+        """Whether the running daemon was started with these settings."""
         return self._config.exists() and self._config.read_text() == self.config()
 
     def start_daemon(self, timeout: float = 60.0) -> None:
