@@ -1,4 +1,4 @@
-"""Dead letters: messages that a consumer could not handle. They stay in the subscription `<topic>.dlq` until a person decides.
+"""Dead letters: messages that a consumer could not handle. They stay in the subscription `<topic>.dlq` until an operator decides.
 
 `Look` pulls them without acking. It extends their leases, so that it sees each message once, and gives them back when it ends.
 While one look holds the messages, another sees none of them.
@@ -181,7 +181,7 @@ async def publish_again(
 
 
 async def give_up(look: Look, letters: Iterable[DeadLetter]) -> AsyncIterator[DeadLetter]:
-    """Record in the consumers' databases that a person gave up these dead letters, then ack them. Yields each that is done."""
+    """Record in the consumers' databases that an operator gave up these dead letters, then ack them. Yields each that is done."""
     for _, batch in _batches(letters):
         await asyncio.to_thread(_record, batch)
         await look.ack(batch)

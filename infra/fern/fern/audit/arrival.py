@@ -2,7 +2,7 @@
 
 on its way  it had less time than `overdue`; only counted
 late        it is overdue, and something will still bring it: a row of the outbox, a message on the bus, a dispatcher
-stuck       a person has to decide: parked, dead-lettered, in doubt for longer than the provider is asked
+stuck       an operator has to decide: parked, dead-lettered, in doubt for longer than the provider is asked
 lost        nothing can bring it: published, not claimed, not dead-lettered, and not on the bus
 
 A subscription whose oldest message is overdue counts as having every event that its consumer has not claimed: the bus does not
@@ -102,7 +102,7 @@ def judge_unsettled(run: AuditRun, message: Any) -> None:
     stage.due += 1
     if state == "IN_DOUBT" and since < run.now - DECIDED_WITHIN:
         stage.held += 1
-        what = f"Message {message['id']} about this event has been IN_DOUBT for {_age(run, since)}: a person has to decide."
+        what = f"Message {message['id']} about this event has been IN_DOUBT for {_age(run, since)}: an operator has to decide."
         run.report.add("stuck", message["event_id"], "texts", what, f"fern sms ls --state {state}")
         return
     stage.waiting += 1

@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Stage:
-    """Of the `due` events, `done` have reached the stage, `waiting` are on their way, and `held` need a person's decision."""
+    """Of the `due` events, `done` have reached the stage, `waiting` are on their way, and `held` need an operator's decision."""
 
     due: int = 0
     done: int = 0
@@ -57,8 +57,8 @@ class AuditReport:
     repeats: int = 0  # deliveries of events that were completed before
     dead: int = 0
     parked: int = 0
-    discarded: int = 0  # outbox rows that a person discarded
-    given_up: int = 0  # dead letters that a person discarded
+    discarded: int = 0  # outbox rows that an operator discarded
+    given_up: int = 0  # dead letters that an operator discarded
     superseded: int = 0  # messages that were not sent, because a newer one to the same person was
     awaiting_consent: int = 0  # messages whose recipients have been asked and have not answered
     texts_compared: bool = False
@@ -81,7 +81,7 @@ class AuditReport:
 
     @property
     def only_late(self) -> bool:
-        """Whether all findings are late: no promise is broken, and no person has to decide anything."""
+        """Whether all findings are late: no promise is broken, and no operator has to decide anything."""
         return not self.clean and not any(count for kind, count in self.totals.items() if kind != "late")
 
     def add(self, kind: Kind, event_id: object, stage: str, what: str, command: str = "") -> None:

@@ -17,7 +17,7 @@ def outbox() -> None:
 
 
 @outbox.command("ls")
-@click.option("--parked", is_flag=True, help="Only rows that wait for a person's decision, by reason.")
+@click.option("--parked", is_flag=True, help="Only rows that wait for an operator's decision, by reason.")
 @click.option("--rows", is_flag=True, help="With --parked: every row instead of the groups.")
 @click.option("--labour", "labour_id", type=click.UUID, help="Only rows of this labour.")
 @limit_option(100, "Rows per service.")

@@ -1,4 +1,4 @@
-"""Lists by reason what a person has to decide: dead letters on the bus, and parked rows in the outboxes.
+"""Lists by reason what an operator has to decide: dead letters on the bus, and parked rows in the outboxes.
 
 A dead letter is sent again by publishing it to its topic, and given up by recording that in its consumer's database. A parked row
 is sent again by retrying it, and given up by discarding it. Both are what `fern dlq` and `fern outbox` do.

@@ -1,4 +1,4 @@
-// Lists by reason what waits for a person's decision: dead letters and parked rows. Every change is previewed first.
+// Lists by reason what waits for an operator's decision: dead letters and parked rows. Every change is previewed first.
 import { ask } from "./ask.js";
 import { byId, clock, count, each, el, text } from "./dom.js";
 import { closePanel, openPanel } from "./panel.js";
@@ -11,7 +11,7 @@ const KINDS = {
     things: (number) => count(number, "dead letter"),
     previews: {
       "send-again": (group) => `${KINDS.dead.things(group.count)} will be published to ${group.topic} again. Every consumer of that topic gets a copy; one that has completed the event before ignores it, so no text is sent twice. If ${group.consumer} fails again, the message comes back here.`,
-      "give-up": (group) => `${KINDS.dead.things(group.count)} will be acknowledged, and ${group.consumer} records that a person gave them up. They never have an effect, not even after a replay, and the people whom they concern are not told. This cannot be undone.`,
+      "give-up": (group) => `${KINDS.dead.things(group.count)} will be acknowledged, and ${group.consumer} records that an operator gave them up. They never have an effect, not even after a replay, and the people whom they concern are not told. This cannot be undone.`,
     },
   },
   parked: {
