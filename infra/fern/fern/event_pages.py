@@ -14,7 +14,7 @@ _ID = "01989a7c-3f00-7000-8000-00000000000{}"
 _TIME = "2026-11-16T04:00:00Z"
 _TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-# The values of fields whose schema allows any text; the others follow from the schema.
+# The values of fields whose schema allows any text; all other values follow from the schema.
 _TEXTS = {
     "mother_name": "Ada",
     "name": "Grace",

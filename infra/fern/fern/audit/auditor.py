@@ -1,7 +1,7 @@
 """The audit: compares every event and every text, from the committed row to the phone, while everything runs.
 
-`reconciliation` compares what the two services recorded about the same events. Here are the last two hops: every message of the
-ledger against the status that the Labour service has of it, and against the texts that the provider has.
+`reconciliation` compares what the two services recorded about the same events. This module compares the last two hops:
+every message of the ledger against the status that the Labour service has of it, and against the texts that the provider has.
 """
 
 from collections import Counter

@@ -12,7 +12,7 @@ from rich.table import Table
 # duplicated    a person got it more than once
 # out-of-order  it was recorded or published before an earlier event of its labour, or sent after a newer text to the same person
 # unexplained   a claim, an effect or a text without an event that causes it, or different from what its event causes
-# stuck         not lost, but it does not go on by itself: parked, dead-lettered, or in doubt for too long
+# stuck         not lost, but no process continues it: parked, dead-lettered, or in doubt for too long
 Kind = Literal["late", "lost", "duplicated", "out-of-order", "unexplained", "stuck"]
 
 ShowProgress = Callable[[str, int, int | None], None]  # what is being read, how many so far, of how many if known

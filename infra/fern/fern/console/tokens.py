@@ -1,4 +1,4 @@
-"""What moves on the console's stage: each recent event, its texts, and what came back, with the time of every hop.
+"""What moves on the console's stage: each recent event, its texts and their statuses, with the time of every hop.
 
 A token has hops `(station, milliseconds since the epoch)`, in order, and only those that the services have recorded. The sources
 are read one after the other, so one of them may know an effect whose cause another did not know yet: such a hop is left out until
