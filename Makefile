@@ -1,8 +1,8 @@
-# `make` lists what there is. Works with GNU make 3.81 (macOS) and later.
+# `make` lists all targets. Works with GNU make 3.81 (macOS) and later.
 
 VENV := .venv
 BIN  := $(VENV)/bin
-# Running needs less than developing: each has its lock, and its stamp in the same environment.
+# Running the system needs fewer packages than developing it. Each has its lock, and its stamp in the same environment.
 RUN  := $(VENV)/.installed
 DEV  := $(VENV)/.installed-dev
 # Passed on to the command: make logs ARGS="-f labour-api", make up ARGS=--embedded, make reset ARGS=--yes
@@ -29,19 +29,19 @@ LOCKS       := requirements.lock requirements-dev.lock $(IMAGES) $(CHECKS)
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: $(RUN) ## start everything, wait until it is healthy, say where it is
+up: $(RUN) ## start everything, wait until it is healthy, print the addresses
 	@$(BIN)/fern up $(ARGS)
 
 demo: $(RUN) ## play one labour and watch every hop to the phones
 	@$(BIN)/fern demo $(ARGS)
 
-status: $(RUN) ## every process: state, pid, uptime, restarts, health
+status: $(RUN) ## show every process: state, pid, uptime, restarts, health
 	@$(BIN)/fern status $(ARGS)
 
-logs: $(RUN) ## the last lines of all logs, by time; ARGS="-f labour-api" follows one, ARGS=--json is for programs
+logs: $(RUN) ## show the last lines of all logs, by time; ARGS="-f labour-api" follows one, ARGS=--json is for programs
 	@$(BIN)/fern logs $(ARGS)
 
-doctor: $(RUN) ## look for what would keep the system from starting
+doctor: $(RUN) ## look for problems that would keep the system from starting
 	@$(BIN)/fern doctor $(ARGS)
 
 down: $(RUN) ## stop everything, keep the data
@@ -53,31 +53,31 @@ reset: $(RUN) ## stop everything and delete the data; ARGS=--yes does not ask
 audit: $(RUN) ## account for every event of the running system
 	@$(BIN)/fern audit $(ARGS)
 
-chaos: $(RUN) ## break everything under load for two minutes, then account for every message; ARGS="--seconds 600 --seed 7"
+chaos: $(RUN) ## inject faults under load for two minutes, then account for every message; ARGS="--seconds 600 --seed 7"
 	@$(BIN)/fern chaos $(ARGS)
 
-soak: $(RUN) ## a steady load with faults for ten minutes, and whether anything grows; ARGS="--minutes 60 --no-faults"
+soak: $(RUN) ## run a steady load with faults for ten minutes, and say whether anything grows; ARGS="--minutes 60 --no-faults"
 	@$(BIN)/fern soak $(ARGS)
 
-museum: $(RUN) ## put common mistakes back in, and see each of them caught
+museum: $(RUN) ## put common mistakes back in, and show that each is detected
 	@$(BIN)/fern museum $(ARGS)
 
-quest: $(RUN) ## the designs from naive to ours against the same faults; writes the chart into docs/
+quest: $(RUN) ## compare designs from naive to ours under the same faults; writes the chart into docs/
 	@$(BIN)/fern quest $(ARGS)
 
 bench: $(RUN) ## measure every stage beside the articles' designs and the limits of this machine; ARGS="--only relay"
 	@$(BIN)/fern bench $(ARGS)
 
-test: check ## lint, types, import contracts and all tests
+test: check ## check lint, types and import contracts, and run all tests
 	$(BIN)/pytest -n 2 $(ARGS)
 
-test-docker: $(DEV) ## the whole system on your Docker engine: start, kill, scale, restart, audit; about four minutes
+test-docker: $(DEV) ## test the whole system on your Docker engine: start, kill, scale, restart, audit; about four minutes
 	$(BIN)/pytest e2e/docker -x -p no:cacheprovider $(ARGS)
 
-quick: check ## lint, types, import contracts and the tests that need no running system: under two minutes
+quick: check ## check as `make check`, and run the tests that need no running system: under two minutes
 	$(BIN)/pytest -n 2 --quick $(ARGS)
 
-check: $(DEV) ## lint, types, import contracts and the completeness of events, without tests
+check: $(DEV) ## check lint, types, import contracts and the completeness of events; run no tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(SOURCES)
@@ -87,17 +87,17 @@ check: $(DEV) ## lint, types, import contracts and the completeness of events, w
 	$(BIN)/hadolint $(DOCKERFILES)
 	$(BIN)/fern contracts check
 
-check-deploy: .venv-checks/.installed ## infra/gcp and infra/kubernetes, as far as that can be done without a cloud
+check-deploy: .venv-checks/.installed ## check infra/gcp and infra/kubernetes, as far as possible without a cloud
 	.venv-checks/bin/python infra/checks/check.py
 
-plan: ## what Terraform would change in your project, or what is missing to ask it
+plan: ## show what Terraform would change in your project, or what is missing for that
 	@sh infra/gcp/plan.sh $(ARGS)
 
 fmt: $(DEV) ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: $(DEV) ## resolve the dependencies again, with hashes; every lock has the same versions
+lock: $(DEV) ## resolve the dependencies again, with hashes; all locks get the same versions
 	$(COMPILE) --group build pyproject.toml -o requirements.lock
 	$(COMPILE) -c requirements.lock --group dev pyproject.toml -o requirements-dev.lock
 	$(COMPILE) -c requirements.lock services/labour/pyproject.toml -o services/labour/requirements.lock

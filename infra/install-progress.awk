@@ -1,5 +1,5 @@
-# pip's several hundred lines become one that counts; what it says when it fails is shown as it is.
-# -v live=yes: stand on a terminal, so the count may move.
+# Prints one line with the number of packages instead of pip's several hundred lines. Errors of pip are printed unchanged.
+# -v live=yes: the output is a terminal, so the line is updated while pip runs.
 /^(Collecting|Processing|Requirement already satisfied:)/ { packages++; if (live) { printf "\r  %d packages", packages; fflush() } }
 /^Installing collected/ { if (live) { printf "\r  %d packages, unpacking", packages; fflush() } }
 /^ *(ERROR|error)/      { print (live ? "\n" : "") $0 }

@@ -34,19 +34,19 @@ class System:
         return done.stdout + done.stderr
 
     def demo(self) -> None:
-        """Each of two people gets each of two texts once."""
+        """Run the demo, in which each of two people must get each of two texts once."""
         assert json.loads(self.fern("demo", "--json", "--timeout", "90"))["problem"] is None
         figures["demos, each text exactly once"] = str(int(figures.get("demos, each text exactly once", "0")) + 1)
 
     def audit(self) -> dict[str, Any]:
-        """Everything that has not arrived yet counts as late, so that nothing lost passes for young."""
+        """The audit, in which everything that has not arrived yet counts as late, so that it cannot hide that it is lost."""
         command = [str(FERN), "audit", "--json", "--overdue", "0"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, check=False)
         report: dict[str, Any] = json.loads(done.stdout)
         return report
 
     def running(self) -> dict[str, Container]:
-        """The containers that are no jobs, by name."""
+        """The containers of processes, without those of jobs, by name."""
         return {one.name: one for one in containers() if one.service not in JOBS}
 
     def wait_until_healthy(self) -> dict[str, Container]:

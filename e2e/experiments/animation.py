@@ -45,7 +45,7 @@ def stage_of(screen: Screen) -> dict[str, Any]:
 
 
 def animate(stage: dict[str, Any], looks: Sequence[Look]) -> str:
-    """The SVG. It starts again when it has ended, and stands at its end for those who want no motion."""
+    """The SVG. It starts again when it has ended. A reader who prefers reduced motion sees its end only."""
     looks = _without_waits(looks)
     length = LEAD + len(looks) * FRAME + REST
     height = max(box["y"] + box["height"] for box in stage["stations"] + stage["phones"])
@@ -57,7 +57,7 @@ def animate(stage: dict[str, Any], looks: Sequence[Look]) -> str:
 
 
 def _without_waits(looks: Sequence[Look]) -> list[Look]:
-    """Nothing moves in a row of equal looks: only the first ones are kept. Before the first token, none."""
+    """Keep only the first of equal looks, in which nothing moves, and none from before the first token."""
     first = next(number for number, look in enumerate(looks) if look["tokens"])
     kept = list[Look]()
     for look in looks[max(first - 1, 0) :]:
@@ -125,7 +125,7 @@ def _tokens(looks: Sequence[Look], length: int) -> Iterator[str]:
 
 
 def _corners(stops: Sequence[tuple[float, float, float]]) -> Iterable[tuple[float, float, float]]:
-    """Without those that lie on the line between their neighbours."""
+    """The stops without those that lie on the line between their neighbours."""
     kept = [stops[0]]
     for place in range(1, len(stops) - 1):
         (start, *before), (now, *here), (end, *after) = kept[-1], stops[place], stops[place + 1]

@@ -63,7 +63,7 @@ def dual_write(screen: Screen, installation: Installation) -> str:
 
 
 def backlog(screen: Screen, installation: Installation) -> str:
-    """More rows than the stage draws."""
+    """An outbox with more rows than the stage draws."""
     hold(screen, "labour-relay")
     with client(installation.settings.url("labour-api")) as api:
         for number in range(14):
@@ -220,7 +220,7 @@ def picture(name: str) -> Path:
 
 
 def undo(screen: Screen) -> None:
-    """What the scene before has held down or broken."""
+    """Release the processes that the scene before has held down, and clear its faults."""
     for process in ("labour-relay", "notification-consumer"):
         expect(screen.process(process)).to_be_visible()
         if screen.button(f"Release {process}").is_visible():

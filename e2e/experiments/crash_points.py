@@ -262,7 +262,7 @@ def main(texts_only: bool) -> None:
 
 
 def observed_rows() -> dict[tuple[str, str], list[str]]:
-    """In a system of its own. Exits with code 1 if a promise is broken."""
+    """Crash the processes of a system of its own; return the rows. Exits with code 1 if a promise is broken."""
     configure("crash-points", "CRITICAL")
     rows, violations = dict[tuple[str, str], list[str]](), list[str]()
     with (

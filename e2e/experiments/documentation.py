@@ -31,7 +31,7 @@ def write(pages: Mapping[Path, str]) -> None:
 
 
 def check(pages: Mapping[Path, str], command: str) -> None:
-    """Raises if a page or chart has other numbers than this run."""
+    """Raise `FernError` if a page or chart has other numbers than this run."""
     if any(not path.exists() or path.read_text() != text for path, text in pages.items()):
         names = " or ".join(str(path.relative_to(PROJECT_ROOT)) for path in pages)
         raise FernError(f"{names} has other numbers than this run.", command=command)

@@ -118,7 +118,7 @@ def _consumers() -> Iterator[Missing]:
 
 
 def _reactions() -> Iterator[Missing]:
-    """Each event that Notification subscribes to is given to its reaction, for a roster with one member."""
+    """Give each event that Notification subscribes to to its reaction, for a roster with one member."""
     person = Member(uuid4(), "Grace", "+12025550123", added_version=1)
     for (event_type, _), event in EVENTS.items():
         if event_type not in notification.domain.reactions.TOPICS:
@@ -134,7 +134,7 @@ def _reactions() -> Iterator[Missing]:
 
 
 def example(event: type[Event]) -> Event:
-    """With valid values. The text is a valid phone number, and so valid as any other text."""
+    """An example of the event with valid values. Every text is a phone number, which is valid as any other text."""
     values = {"uuid": str(uuid4()), "string": "+12025550123", "integer": 1, "boolean": True}
     fields = {
         name: "2026-11-16T04:00:00Z" if name.endswith("_at") else values[field.get("format") or field["type"]]

@@ -28,7 +28,7 @@ PICTURES = (*OPTIONS, "console-broken", FILM)
 
 
 def film_an_event(browser: Browser, url: str) -> None:
-    """One event to two phones and back, with a repeat that turns back."""
+    """Film one event on its way to two phones and back, with a repeat that the claims absorb."""
     with moved_by_hand(browser, url, "Barbara", "Radia") as screen:
         screen.repeat("labour.begun")
         screen.page.evaluate(COMPACT)
@@ -39,7 +39,7 @@ def film_an_event(browser: Browser, url: str) -> None:
 
 
 def begin(screen: Screen) -> None:
-    """Until the event has split, and both texts are with the provider."""
+    """Begin a labour, and wait until both texts are with the provider."""
     screen.plan("Barbara", "Radia")
     screen.until_balanced()
     screen.switch("Slow motion, 1/20").click()

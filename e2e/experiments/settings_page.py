@@ -40,11 +40,11 @@ works for `LABOUR_DATABASE_URL`, `NOTIFICATION_DATABASE_URL`, `OPERATOR_READ_TOK
 is a file that cannot be read. Outside local mode a file that other users can write is refused as well, and one that every user
 can read is a warning in the log.
 """
-OF_THE_LABOUR_SERVICE = "Each process reads its own settings only, so that it can be given no other secret."
+OF_A_SERVICE = "Each process reads its own settings only, so that it can be given no other secret."
 # Title, introduction, the module, and the docstring that describes its variables.
 SECTIONS: tuple[tuple[str, str, ModuleType, str | None], ...] = (
-    ("The Labour service", OF_THE_LABOUR_SERVICE, labour.settings, labour.settings.ApiSettings.__doc__),
-    ("The Notification service", "The same.", notification.settings, notification.settings.__doc__),
+    ("The Labour service", OF_A_SERVICE, labour.settings, labour.settings.ApiSettings.__doc__),
+    ("The Notification service", OF_A_SERVICE, notification.settings, notification.settings.__doc__),
     ("The workers", "The relay of both services.", servicekit.worker_settings, servicekit.worker_settings.__doc__),
     ("The HTTP servers", "The API of both services.", servicekit.http_limits, servicekit.http_limits.__doc__),
     (

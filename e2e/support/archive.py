@@ -22,7 +22,7 @@ class ArchivedServer(TemporaryServer):
 
 @contextmanager
 def archived_server() -> Iterator[tuple[ArchivedServer, Path]]:
-    """Returns the server and the directory that has `archive`, which is its own and open to the server's user."""
+    """Start a server with an archive. Yields it and the directory of `archive`, which the server's user may enter."""
     with tempfile.TemporaryDirectory(prefix="fern-archive-") as temporary:
         directory = Path(temporary)
         directory.chmod(0o777)

@@ -1,4 +1,4 @@
-"""Load on a system while a test does something else to it."""
+"""Load on a system while a test runs: labours that are planned and completed."""
 
 import contextlib
 import threading

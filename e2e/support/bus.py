@@ -61,7 +61,7 @@ class UnreliableBus:
 
 @asynccontextmanager
 async def running_receiver(receiver: Receiver) -> AsyncIterator[None]:
-    """Runs it in the block, and stops it gracefully at the end."""
+    """Run the receiver in the block, and stop it gracefully at the end."""
     stop = asyncio.Event()
     task = asyncio.create_task(receiver.run(stop))
     try:

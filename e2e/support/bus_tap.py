@@ -67,7 +67,7 @@ class BusTap:
 
 
 def out_of_order(published: Iterable[Published]) -> Iterator[Finding]:
-    """Only the first copy of an event counts: a repetition may come late."""
+    """Events of a labour published after a later one. Only the first copy of an event counts: a repetition may come late."""
     last, seen = dict[tuple[str, str], int](), set[str]()
     for message in sorted(published):
         stream = (message.source, message.labour_id)

@@ -1,4 +1,4 @@
-"""Receives OTLP over HTTP, and keeps every span: what a collector of a team would be sent."""
+"""Receives OTLP over HTTP as an OpenTelemetry collector does, and keeps every span."""
 
 import gzip
 import threading

@@ -46,7 +46,7 @@ def is_ready(look: Look) -> bool:
 
 
 def look_at(screen: Screen) -> Look:
-    """After one more frame."""
+    """The stage after one more frame."""
     screen.page.clock.run_for(FRAME)
     found: Look = screen.page.evaluate(LOOK)
     return found

@@ -143,8 +143,8 @@ class Screen:
 def open_screen(
     browser: Browser, url: str, *, slow: bool = False, by_hand: bool = False, **options: Any
 ) -> Iterator[Screen]:
-    """With the slow motion on or off. With `by_hand` the page's clock stands still, unless the caller moves it. Fails if the page
-    has an error, or sends a request to any other address.
+    """Open the console, with slow motion on or off. With `by_hand` the page's clock stands still, unless the caller moves it.
+    Fails if the page has an error, or sends a request to any other address.
     """
     context = browser.new_context(**{"viewport": DESKTOP, "color_scheme": "light", **options})
     context.add_init_script(f"localStorage.setItem('slow', '{'yes' if slow else 'no'}')")

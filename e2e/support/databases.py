@@ -30,12 +30,12 @@ def service_urls(server: TemporaryServer) -> dict[str, str]:
 
 
 def owner_urls(server: TemporaryServer) -> dict[str, str]:
-    """For what only the owner of the tables may do: migrations, and faults that change a table."""
+    """The URLs for what only the owner of the tables may do: migrations, and faults that change a table."""
     return {service: owner_url(url) for service, url in service_urls(server).items()}
 
 
 def owner_url(url: str) -> str:
-    """The same database, for the owner of its tables."""
+    """The URL of the same database for the owner of its tables."""
     service = make_url(url).username
     return (
         make_url(url)

@@ -17,7 +17,7 @@ def record() -> None:
 
 
 def value(name: str, **labels: str) -> float:
-    """Of this process; 0 for a series that does not exist."""
+    """The value of a series of this process; 0 if there is none."""
     return REGISTRY.get_sample_value(name, labels) or 0.0
 
 

@@ -18,7 +18,9 @@ _NEW_TABLE = re.compile(r"\bCREATE TABLE (?:IF NOT EXISTS )?(\w+)")
 
 
 def problems(source: str) -> list[str]:
-    """A statement is exempt if the line before it, or its first line, has a comment `# contract: …` that says why it is safe."""
+    """Statements that break a rule. A statement is exempt if the line before it, or its first line, has a comment `# contract: …`
+    that says why it is safe.
+    """
     lines, found = source.splitlines(), list[str]()
     new_tables = set(_NEW_TABLE.findall(source))
     for call in ast.walk(ast.parse(source)):

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 
 async def schema_differences(engine: AsyncEngine, declared: MetaData) -> list[Any]:
-    """Leaves out the indexes, and the tables of other packages, that only the migrations know."""
+    """The differences, without the indexes and the tables of other packages that only the migrations know."""
 
     def differences(connection: Connection) -> list[Any]:
         found = compare_metadata(MigrationContext.configure(connection), declared)

@@ -1,4 +1,4 @@
-"""What the security log should have about an answer, and what it has."""
+"""The security events that an answer should cause, and those that were logged."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

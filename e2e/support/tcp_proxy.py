@@ -25,7 +25,7 @@ class TcpProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def silence(self) -> int:
-        """Returns the number of connections that are silent from now on."""
+        """Stop forwarding on the connections that exist. Returns their number."""
         with self._lock:
             forwarding = [link for link in self._links if link.forwarding]
             for link in forwarding:

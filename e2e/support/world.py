@@ -33,7 +33,7 @@ from fern.topology import Declared, apply
 BEGUN = "FernLabour: Ada is in labour. We will tell you when the baby is here. Reply STOP to stop."
 ANNOUNCED = 'FernLabour: Ada says: "Nearly there!" Reply STOP to stop.'
 COMPLETE = "FernLabour: The baby is here! Ada has given birth. Reply STOP to stop."
-# Each is used once, so that no phone has the text of another labour. The area codes are all in use.
+# Each number is used once, so that no phone has the text of another labour. The area codes are all in use.
 _area_codes = [100 * first + last for first in range(2, 10) for last in range(1, 20) if last not in (10, 11)]
 _phones = iter([f"+1{area}55501{line:02}" for area in _area_codes for line in range(100)])
 
@@ -100,7 +100,7 @@ class World:
         }
 
     def _second(self, spec: Process) -> Process:
-        """Only one API can run twice, the Labour API: the second one listens on the first port after the system's own."""
+        """The second replica. Of the APIs only the Labour API has one, which listens on the first port after the system's own."""
         name = f"{spec.name}-2"
         url = f"http://127.0.0.1:{self.settings.port_base + len(PORTS)}/health/ready" if spec.health_url else None
         return replace(spec, name=name, health_url=url, heartbeat=spec.heartbeat and self.settings.heartbeat(name))
@@ -168,7 +168,7 @@ class World:
         self.crash_file(name).unlink()
 
     def crash_file(self, name: str) -> Path:
-        """What it says arms the process (`messaging.faults`)."""
+        """The file that names the fault point at which the process dies (`messaging.faults`)."""
         return self.settings.home / f"{name}.crash-at"
 
     def freeze(self, name: str) -> None:
@@ -211,7 +211,7 @@ class World:
         return labour
 
     def subscribe(self, labour: PlannedLabour, name: str) -> str:
-        """Returns the id of the subscriber."""
+        """Add a person to the labour; returns the id of the subscriber."""
         labour.people[name] = unused_phone()
         body = {"name": name, "phone": labour.people[name]}
         return str(self.request(labour, "POST", "/subscribers", body)["id"])
@@ -220,7 +220,7 @@ class World:
         self.request(labour, "PUT", "/begin")
 
     def complete(self, labour: PlannedLabour) -> None:
-        """With one idempotency key per labour, so that a client without an answer may call this again."""
+        """Complete the labour, with one idempotency key for each, so that a client without an answer may call this again."""
         self.request(labour, "PUT", "/complete", key=f"complete-{labour.id}")
 
     def request(

@@ -22,7 +22,7 @@ from fern.runtime.system import processes_now
 
 @pytest.fixture(scope="package")
 def database_proxy(postgres: TemporaryServer) -> Iterator[TcpProxy]:
-    """Between the processes of the world and their databases."""
+    """A proxy between the processes of the world and their databases."""
     with tcp_proxy((postgres.host, postgres.port)) as proxy:
         yield proxy
 
@@ -41,7 +41,7 @@ def world(
     collector: Collector,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[World]:
-    """Every process, on the embedded bus."""
+    """A system with every process, on the embedded bus."""
     databases = asyncio.run(fresh_databases(postgres))
     urls = {service: through(database_proxy, url) for service, url in databases.items()}
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
@@ -53,7 +53,7 @@ def world(
 def google_world(
     postgres: TemporaryServer, google_bus: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
-    """Every process, on Google's emulator."""
+    """A system with every process, on Google's emulator."""
     databases = asyncio.run(fresh_databases(postgres))
     with running_world(tmp_path_factory.mktemp("google"), databases, google_bus) as world:
         yield world

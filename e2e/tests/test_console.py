@@ -189,7 +189,7 @@ def test_while_the_apis_are_down_old_data_is_marked_and_a_request_waits(
         expect(screen.process("labour-api")).to_contain_text("✕ held down")
         expect(screen.page.locator("#phase")).to_have_text("not known: labour-api does not answer")
         expect(screen.page.locator("#account-note")).to_contain_text("notification-api does not answer")
-        expect(screen.verdict).to_have_text("✕ 2 processes are not well")
+        expect(screen.verdict).to_have_text("✕ 2 processes are not healthy")
         screen.button("Begin").click()
         expect(screen.button("Begin")).to_have_attribute("aria-busy", "true")
 
@@ -203,8 +203,8 @@ def test_while_the_console_is_down_the_page_says_so_and_reconnects_by_itself(
     screen: Screen, installation: Installation
 ) -> None:
     with installation.stopped("console"):
-        expect(screen.page.locator("#offline")).to_contain_text("No word from the console since")
-        expect(screen.verdict).to_have_text("? no word from the console")
+        expect(screen.page.locator("#offline")).to_contain_text("No answer from the console since")
+        expect(screen.verdict).to_have_text("? no answer from the console")
 
     expect(screen.page.locator("#offline")).to_be_hidden()
-    expect(screen.verdict).to_have_text("✓ all is well")
+    expect(screen.verdict).to_have_text("✓ everything is healthy")

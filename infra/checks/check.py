@@ -1,7 +1,7 @@
-"""`make check-deploy`: what can be said about infra/gcp and infra/kubernetes without a cloud and without a cluster.
+"""`make check-deploy`: checks infra/gcp and infra/kubernetes as far as possible without a cloud and without a cluster.
 
 Runs in an environment of its own with the tools of requirements.lock. Every check prints one line; the exit code is 1 if one
-failed. Nothing is applied: docs/deploy-gcp.md and docs/deploy-kubernetes.md say what was never tried.
+failed. Nothing is applied: docs/deploy-gcp.md and docs/deploy-kubernetes.md name what was never tried.
 """
 
 import json

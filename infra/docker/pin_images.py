@@ -25,7 +25,7 @@ TIMEOUT = 60.0
 
 
 def resolve(image: str) -> str:
-    """Raises `LookupError` with the reason if the registry does not say."""
+    """The digest of an image in its registry. Raises `LookupError` with the reason if the registry does not return one."""
     command = ["docker", "buildx", "imagetools", "inspect", image, "--format", "{{json .Manifest}}"]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)

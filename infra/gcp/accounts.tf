@@ -54,7 +54,7 @@ resource "google_project_iam_member" "database_user" {
   member  = each.value.member
 }
 
-# A worker looks whether its topic exists before it starts, and how its subscriptions are delivered.
+# Before it starts, a worker checks that its topic exists and how its subscriptions are delivered.
 
 resource "google_project_iam_member" "bus_viewer" {
   for_each = merge({ for name in keys(local.workers) : name => google_service_account.process[name] if name != "notification-dispatcher" }, { notification-drain = google_service_account.process["notification-drain"], audit = google_service_account.audit })

@@ -130,7 +130,7 @@ resource "google_secret_manager_secret" "administrator" {
 resource "google_secret_manager_secret_version" "administrator" {
   secret                 = google_secret_manager_secret.administrator.id
   secret_data_wo         = ephemeral.random_password.administrator.result
-  secret_data_wo_version = 1 # raise both numbers to change the password
+  secret_data_wo_version = 1 # increase both versions to change the password
 }
 
 resource "google_sql_user" "administrator" {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# `make plan`: shows what Terraform would change in the project, or says what is missing to ask it. Changes nothing.
+# `make plan`: shows what Terraform would change in the project, or prints what is missing for that. Changes nothing.
 set -eu
 cd "$(dirname "$0")"
 missing=""
@@ -13,7 +13,7 @@ command -v terraform >/dev/null || missing="$missing
 [ -n "${STATE_BUCKET:-}" ] || missing="$missing
   - the bucket of Terraform's state: export STATE_BUCKET=…"
 if [ -n "$missing" ]; then
-    echo "error: cannot plan. Missing:$missing" >&2
+    echo "error: Terraform cannot plan. Missing:$missing" >&2
     exit 1
 fi
 terraform init -input=false -backend-config="bucket=$STATE_BUCKET"

@@ -23,7 +23,7 @@ locals {
       PUBSUB_PROJECT_ID       = var.project
       JWKS_URL                = var.jwks_url
       TOKEN_ISSUER            = var.token_issuer
-      HTTP_KEEP_ALIVE_SECONDS = "620" # above that of Google's front end
+      HTTP_KEEP_ALIVE_SECONDS = "620" # longer than the keep-alive of Google's front end
     }
     notification = merge({
       NOTIFICATION_API_HOST       = "0.0.0.0"

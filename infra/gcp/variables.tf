@@ -4,7 +4,7 @@ variable "project" {
 }
 
 variable "region" {
-  description = "Where everything runs."
+  description = "The region in which everything runs."
   type        = string
   default     = "europe-west1"
 }
@@ -61,19 +61,19 @@ variable "deletion_protection" {
 }
 
 variable "replicas" {
-  description = "Instances of each worker, if not 1. `fern plan` says how many a load needs."
+  description = "The number of instances of each worker, if not 1. `fern plan` says how many a load needs."
   type        = map(number)
   default     = {}
 }
 
 variable "operators" {
-  description = "Who may reach the operators' listeners, such as user:grace@example.org or group:operators@example.org."
+  description = "The people and groups that may reach the operators' listeners, such as user:grace@example.org or group:operators@example.org."
   type        = list(string)
   default     = []
 }
 
 variable "alert_email" {
-  description = "Who is told of alerts and of the budget."
+  description = "The email address that receives alerts and messages about the budget."
   type        = string
 }
 
@@ -83,7 +83,7 @@ variable "billing_account" {
 }
 
 variable "monthly_budget" {
-  description = "In the currency of the billing account. A message is sent at half of it, at all of it, and when it is forecast."
+  description = "The budget of a month, in the currency of the billing account. A message is sent at half of it, at all of it, and when the forecast exceeds it."
   type        = number
   default     = 300
 }

@@ -6,7 +6,7 @@ resource "google_monitoring_notification_channel" "people" {
   depends_on = [google_project_service.used]
 }
 
-# From outside, through the same address as clients. Ready means that the database answers.
+# Uptime checks from outside, at the same address as clients. Ready means that the database answers.
 
 resource "google_monitoring_uptime_check_config" "api" {
   for_each = { for name, api in google_cloud_run_v2_service.api : name => api if contains(keys(local.apis), name) }
@@ -59,7 +59,7 @@ resource "google_monitoring_alert_policy" "unreachable" {
   }
 }
 
-# From infra/observability/alerts.toml.
+# The alerts of infra/observability/alerts.toml.
 
 resource "google_monitoring_alert_policy" "declared" {
   for_each = var.alerts

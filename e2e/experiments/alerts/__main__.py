@@ -84,7 +84,7 @@ class Experiment:
         one.begin()
 
     def _repair(self, group: Sequence[Breakage]) -> None:
-        """Each as soon as its alerts have fired."""
+        """Repair each fault of the group as soon as its alerts have fired."""
         for one in group:
 
             def fired() -> bool:
@@ -112,7 +112,7 @@ class Experiment:
 
 
 def run(postgres: TemporaryServer | None = None, *, patience: float = PATIENCE) -> list[Result]:
-    """On `postgres`, or on a server of its own."""
+    """Run the experiment on `postgres`, or on a server of its own."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fern-alerts-")))
         directory.chmod(0o711)  # so that the server's user reaches its data

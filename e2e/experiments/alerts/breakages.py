@@ -46,7 +46,7 @@ class Breakages:
         self._api = httpx.Client(base_url=world.settings.url("notification-api"), timeout=60, trust_env=False)
 
     def groups(self) -> tuple[list[Breakage], list[list[Breakage]]]:
-        """Those that go on while the others come and go, and the others: those of a group do not disturb each other."""
+        """The faults that last while all others begin and end; and the others, in groups that do not disturb each other."""
         w = self._world
         slow = [
             Breakage(
@@ -240,7 +240,7 @@ class Breakages:
         asyncio.run(publish())
 
     def _spoil_an_event(self) -> None:
-        """While the bus is down no relay publishes it."""
+        """Give an event an attribute that the bus rejects. While the bus is down, no relay publishes the event."""
         self._begin_a_labour()
         self._world.sql(
             "labour",

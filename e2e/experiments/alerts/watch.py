@@ -14,7 +14,7 @@ from fern.observability import Alert
 
 STEP = 30.0  # seconds of the rules' clock between two scrapes
 PAUSE = 0.1  # seconds between two scrapes, in which the processes go on with their work
-SPEED = 60.0  # how many times as old as they are ages are shown to the rules
+SPEED = 60.0  # the factor by which ages are multiplied for the rules
 UNITS = {"s": 1, "m": 60, "h": 3600}
 APIS = ("labour-api", "notification-api")
 
@@ -49,7 +49,7 @@ class Watch:
         return bool(self.changes[name]) and self.changes[name][-1][1]
 
     def first(self, name: str, *, fires: bool, after: float) -> float | None:
-        """When it first began to fire, or ended, after a moment."""
+        """When the alert first began to fire, or ended, after a moment; None if it did not."""
         return next((at for at, became in self.changes[name] if at >= after and became is fires), None)
 
     def scrape(self) -> None:
@@ -61,7 +61,7 @@ class Watch:
             self._evaluate(alert)
 
     def _text(self, process: str) -> str:
-        """Nothing, if it does not answer."""
+        """The metrics of a process; empty if it does not answer."""
         try:
             if process in APIS:
                 return self._world.operators[process.removesuffix("-api")].get("/metrics", timeout=2).text

@@ -67,7 +67,7 @@ def say(line: str) -> None:
     type=click.FloatRange(1, 86_400),
     default=60.0,
     show_default=True,
-    help="Of the light load in `memory`.",
+    help="Seconds of the light load in `memory`.",
 )
 @click.option("--json", "json_file", metavar="FILE", help="Write the report as JSON; - is standard output.")
 @click.option(

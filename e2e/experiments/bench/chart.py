@@ -31,7 +31,7 @@ def compared(figures: Sequence[Figure]) -> list[Figure]:
 
 
 def svg(figures: Sequence[Figure]) -> str:
-    """The same figures give the same file."""
+    """The chart as SVG. The same figures give the same file."""
     shown = compared(figures)
     most = max([10.0, *(one.ratio or 0 for one in shown)]) * 1.6
 

@@ -1,5 +1,5 @@
-"""Trace contexts of events: each has a trace of its own, and a tenth of them is sampled, as it is outside of local runs. The
-others have no context: the outbox stores none.
+"""Trace contexts of events: each event has a trace of its own, and a tenth of the traces is sampled, as outside of local runs.
+An event whose trace is not sampled has no context: the outbox stores none.
 """
 
 from collections.abc import Iterator

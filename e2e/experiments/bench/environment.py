@@ -113,7 +113,7 @@ class Environment:
         self.sql(self.server.dsn(), f"DROP DATABASE {_name(url)} WITH (FORCE)")
 
     def settle(self, url: str, *, pauses: bool = False) -> None:
-        """After filling: what autovacuum would have done by itself in time; with `pauses`, as slowly as by itself."""
+        """Vacuum and analyse a database that was filled, as autovacuum does in time; with `pauses`, as slowly as autovacuum."""
         self.sql(self.server.dsn(), f"ALTER DATABASE {_name(url)} SET vacuum_cost_delay = {2 if pauses else 0}")
         self.sql(self.server.dsn(_name(url)), "VACUUM (ANALYZE)")
 
@@ -197,7 +197,7 @@ class Environment:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """As an orchestrator does: SIGTERM, then SIGKILL."""
+    """End a process as an orchestrator does: SIGTERM, then SIGKILL."""
     process.terminate()
     try:
         process.wait(15)
@@ -212,7 +212,7 @@ def _name(url: str) -> str:
 
 @contextmanager
 def on_server(server: TemporaryServer, directory: Path) -> Iterator[Environment]:
-    """On a running server with the services' migrated databases, and a new bus."""
+    """An environment on a running server with the services' migrated databases, and a new bus."""
     with ExitStack() as stack:
         bus = stack.enter_context(started(directory / "bus"))
         yield Environment(server, bus, directory, stack)
@@ -220,7 +220,7 @@ def on_server(server: TemporaryServer, directory: Path) -> Iterator[Environment]
 
 @contextmanager
 def new_environment() -> Iterator[Environment]:
-    """On a new server that syncs every commit to disk."""
+    """An environment on a new server that syncs every commit to disk."""
     with tempfile.TemporaryDirectory(prefix="fern-bench-") as name, temporary_server(Path(name), fsync=True) as server:
         asyncio.run(ensure_service_databases(server.dsn()))
         for service in SERVICES:

@@ -14,12 +14,12 @@ _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
 async def call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> int:
-    """Returns the status."""
+    """Send a request and return the status of the answer."""
     return int((await exchange(reader, writer, request))[9:12])
 
 
 async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:
-    """Returns the head of the answer."""
+    """Send a request and return the head of the answer."""
     writer.write(request)
     head = await reader.readuntil(b"\r\n\r\n")
     if length := _LENGTH.search(head):

@@ -22,7 +22,9 @@ _READY = b"GET /health/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\
 async def measure(
     *, port: int, requests: list[tuple[str, dict[str, str]]], clients: int, seconds: float
 ) -> dict[str, Any]:
-    """Seconds that an answer took, in `admitted`, `refused` and `ready`. Ends after `seconds`, or with the last request."""
+    """Send requests, and return the seconds of each answer in `admitted`, `refused` and `ready`. Ends after `seconds`, or with
+    the last request.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     prepared: Iterator[bytes] = iter([encode(path, headers) for path, headers in requests])

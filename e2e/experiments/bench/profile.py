@@ -20,7 +20,7 @@ SHOWN = 25
 
 
 def profile(environment: Environment, stage: Stage, options: Options, say: Callable[[str], None]) -> dict[str, Any]:
-    """What `Sampler.write` writes."""
+    """The result of the sampler, as `Sampler.write` writes it."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "profile"
         with ExitStack() as stack:

@@ -30,7 +30,7 @@ class BenchReport:
 
     @property
     def work(self) -> str:
-        """How much was measured: a run with less than the usual work says less."""
+        """How much was measured, in words. A run with less than the usual work is less precise."""
         tables = "full tables" if self.options.rows else "small tables"
         rounds = "1 round" if self.options.rounds == 1 else f"up to {self.options.rounds} rounds"
         return f"{rounds}, {self.options.scale:g} of the usual work, {tables}, {self.options.seconds:g} s of light load"
@@ -61,7 +61,7 @@ class BenchReport:
 
 
 def machine(postgres: str) -> str:
-    """What the run ran on, in one line."""
+    """The machine of the run, in one line."""
     return (
         f"{os.cpu_count()} cores ({_processor()}), {_memory_gb():.0f} GB of memory, {platform.system()} {platform.release()}, "
         f"Python {platform.python_version()}, PostgreSQL {postgres} with fsync"
@@ -117,7 +117,7 @@ def show(report: BenchReport) -> None:
 
 
 def section(report: BenchReport) -> str:
-    """For the documentation."""
+    """The section for the documentation."""
     lines = [f"| {' | '.join(cell or ' ' for cell in row)} |" for row in rows(report.figures)]
     return "\n".join(
         [

@@ -34,7 +34,7 @@ class Sampler:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
     def write(self, path: str) -> None:
-        """As JSON: the number of samples, and of each function those in itself and those with all that it called."""
+        """Write JSON: the number of samples, and for each function those in itself and those in all that it called."""
         functions = [
             {"file": code.co_filename, "line": code.co_firstlineno, "name": code.co_qualname, "own": self._own[code], "whole": n}
             for code, n in self._whole.items()

@@ -15,7 +15,7 @@ accepted = list[float]()
 
 
 class Requests(asyncio.Protocol):
-    """HTTP as our clients use it. What a subclass answers is all that it does."""
+    """HTTP as our clients use it. A subclass says how a POST and a GET are answered."""
 
     def __init__(self) -> None:
         self._received = b""

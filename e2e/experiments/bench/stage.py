@@ -43,8 +43,8 @@ class Case:
 
 
 class Measured(NamedTuple):
-    """In the unit of its case. `cpu` is the CPU time that the design's own process used, in microseconds per piece of work: it
-    says more than the rate on a machine where others work as well.
+    """A measured value, in the unit of its case. `cpu` is the CPU time of the design's own process, in microseconds per piece of
+    work: it says more than the rate on a machine where other programs run as well.
     """
 
     value: float
@@ -74,6 +74,6 @@ class Stage:
 
 
 def rotated(names: Sequence[T], number: int) -> list[T]:
-    """Another case begins in every round, so that none profits from its place."""
+    """The cases in the order of a round. Another one begins in every round, so that none profits from its place."""
     start = number % len(names)
     return [*names[start:], *names[:start]]

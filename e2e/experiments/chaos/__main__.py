@@ -60,7 +60,11 @@ def explain(world: World, run: Run) -> str:
 
 @click.command()
 @click.option(
-    "--profile", type=click.Choice([*PROFILES]), default="default", show_default=True, help="How long and how hard."
+    "--profile",
+    type=click.Choice([*PROFILES]),
+    default="default",
+    show_default=True,
+    help="Duration and size of the faults.",
 )
 @click.option(
     "--seconds", type=click.FloatRange(5, 36_000), help="How long faults are injected; else as the profile says."
@@ -71,7 +75,11 @@ def explain(world: World, run: Run) -> str:
     "--recovery", is_flag=True, help="One fault at a time; measure how soon the system has recovered from each."
 )
 @click.option(
-    "--rounds", type=click.IntRange(1, 100), default=ROUNDS, show_default=True, help="With --recovery: of each kind."
+    "--rounds",
+    type=click.IntRange(1, 100),
+    default=ROUNDS,
+    show_default=True,
+    help="With --recovery: faults of each kind.",
 )
 @click.option("--write-docs", "write", is_flag=True, help="With --recovery: write the table into docs/guarantees.md.")
 @json_option

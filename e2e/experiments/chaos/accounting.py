@@ -44,7 +44,7 @@ class ChaosAccount:
 
 
 async def take_account(world: World, log: ClientLog, tap: BusTap, poison: set[str]) -> ChaosAccount:
-    """Call it when nothing is being processed any more. `poison` has the ids of the invalid messages."""
+    """Compare all records. Call it when nothing is being processed. `poison` has the ids of the invalid messages."""
     published = [message for message in await tap.drain() if message.event_id not in poison]
     outbox = await asyncio.to_thread(_outbox, world)
     ledger = await asyncio.to_thread(world.sql, "notification", _LEDGER)
@@ -94,7 +94,7 @@ async def take_account(world: World, log: ClientLog, tap: BusTap, poison: set[st
 
 
 async def _dead_letters(world: World, expected: set[str]) -> list[DeadLetter]:
-    """Wait for the expected ones: if a message could not be dead-lettered at once, the bus delivers it again first."""
+    """Wait for the expected dead letters: if a message could not be dead-lettered at once, the bus delivers it again first."""
     world.use_bus()
     bus, deadline = PubSub(PROJECT_ID), time.monotonic() + DEAD_LETTERED_WITHIN
     try:
@@ -112,7 +112,7 @@ async def _each(dead: list[DeadLetter]) -> AsyncIterator[DeadLetter]:
 
 
 def _check_dead_letters(poison: set[str], dead: set[str]) -> Iterator[Finding]:
-    """All poison must be dead-lettered, and nothing else."""
+    """Check that all poison was dead-lettered, and nothing else."""
     for event_id in poison - dead:
         yield Finding("lost", event_id, "claimed", "This poison message is not among the dead letters.", "")
     for event_id in dead - poison:
@@ -139,7 +139,7 @@ def _outbox(world: World) -> dict[str, Any]:
 
 
 def _check_answers(log: ClientLog, outbox: dict[str, Any]) -> Iterator[Finding]:
-    """Each answered command must have caused its events, once; and no event may be without such a command."""
+    """Check that each answered command has caused its events once, and that no event is without such a command."""
     caused = defaultdict[str, list[tuple[str, str]]](list)
     for event_id, row in outbox.items():
         if row["key"]:  # the Notification service's own events have no request
@@ -165,9 +165,9 @@ def _check_answers(log: ClientLog, outbox: dict[str, Any]) -> Iterator[Finding]:
 def _check_published(outbox: dict[str, Any], published: list[Published]) -> Iterator[Finding]:
     seen = {message.event_id for message in published}
     for event_id in outbox.keys() - seen:
-        yield Finding("lost", event_id, "published", "It is committed, and was never on the bus.", "")
+        yield Finding("lost", event_id, "published", "The event is committed, and was never on the bus.", "")
     for event_id in seen - outbox.keys():
-        yield Finding("unexplained", event_id, "published", "It was on the bus, and is in no outbox.", "")
+        yield Finding("unexplained", event_id, "published", "The event was on the bus, and is in no outbox.", "")
 
 
 class _Texts:

@@ -54,18 +54,18 @@ class DatabaseFaults:
         return self._proxies[action.target].silence() > 0
 
     async def make_read_only(self, action: ScheduledFault) -> bool:
-        """For new transactions of every connection, as on a server that was demoted to a replica: SQLSTATE 25006."""
+        """Make new transactions of every connection read-only, as on a server that was demoted to a replica: SQLSTATE 25006."""
         on = "ALTER SYSTEM SET default_transaction_read_only = on"
         return await self._for_a_while(action, on, "ALTER SYSTEM RESET default_transaction_read_only")
 
     async def limit_connections(self, action: ScheduledFault) -> bool:
-        """The role's connections are cut, and only a few may come back."""
+        """Cut the role's connections, and allow only a few new ones."""
         role = action.target
         limit, unlimited = (f"ALTER ROLE {role} CONNECTION LIMIT {n}" for n in (action.options["limit"], -1))
         return await self._for_a_while(action, limit, unlimited, cut=role)
 
     async def lock(self, action: ScheduledFault) -> bool:
-        """A session holds a table, as a migration that rewrites it does."""
+        """Lock a table, as a migration that rewrites it does."""
         database, _, table = action.target.partition(".")
         try:
             async with self._admin(database) as admin, admin.transaction():
@@ -77,7 +77,7 @@ class DatabaseFaults:
         return True
 
     async def fill_disk(self, action: ScheduledFault) -> bool:
-        """PostgreSQL may end by itself if it cannot write its log. It is started again when there is room."""
+        """Fill the disk. PostgreSQL may end by itself if it cannot write its log: it is started again when there is room."""
         if self._disk is None:
             return False
         async with self._starting:
@@ -99,7 +99,7 @@ class DatabaseFaults:
         return began
 
     async def _change(self, statement: str, cut: str = "") -> bool:
-        """False if the database is down at this moment."""
+        """Run a statement as the superuser. Returns False if the database is down at this moment."""
         try:
             async with self._admin() as admin:
                 await admin.execute(statement)
@@ -121,7 +121,7 @@ class DatabaseFaults:
 
 
 def _is_down(error: Exception) -> bool:
-    """False, which says that a fault did not take effect; raises any error that is none of a faulty database."""
+    """Return False (the fault did not take effect) for an error of a database that is down; raise any other error."""
     if not is_transient(error) and not isinstance(error, asyncpg.DiskFullError):
         raise error
     return False

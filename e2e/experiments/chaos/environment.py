@@ -34,7 +34,7 @@ class ChaosWorld:
 
 @contextmanager
 def chaos_world(*, fsync: bool = False) -> Iterator[ChaosWorld]:
-    """On a PostgreSQL of its own, which with `fsync` also vacuums its tables. Everything is deleted afterwards."""
+    """Start a system on a PostgreSQL of its own, which with `fsync` also vacuums its tables. All is deleted afterwards."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fern-world-")))
         os.chmod(directory, 0o711)  # so that the server's user reaches its data

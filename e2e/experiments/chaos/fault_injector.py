@@ -97,7 +97,7 @@ class FaultInjector:
             await self.settle(action)
 
     async def inject(self, action: ScheduledFault) -> bool:
-        """Returns when the fault has ended: True if it took effect."""
+        """Inject a fault, and return when it has ended: True if it took effect."""
         state, name = LABELS[action.kind]
         label = f"{action.target} {state}"
         self._active.add(label)

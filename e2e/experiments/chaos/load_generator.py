@@ -186,7 +186,7 @@ async def run_labour(apis: Sequence[httpx.AsyncClient], log: ClientLog, draw: ra
 
 
 async def overload(api: str, log: ClientLog, seed: str, clients: int, seconds: float) -> int:
-    """For some seconds many clients plan labours at one API, each as fast as it is answered. Returns how many were planned."""
+    """Let many clients plan labours at one API, each as fast as it is answered. Returns how many were planned."""
     end = time.monotonic() + seconds
     before = len(log.answered)
     async with async_client(api, timeout=CALL_SECONDS) as http:

@@ -1,4 +1,4 @@
-"""What a run shows while it runs: its own lines on stderr, and nothing that a library or a child process writes."""
+"""Limits the output of a run to its own lines on stderr: what a library or a child process writes is dropped."""
 
 import os
 import tempfile

@@ -36,8 +36,8 @@ class ProcessFaults:
         return True
 
     async def freeze_for_long(self, action: ScheduledFault) -> bool:
-        """Longer than every lease and the quarantine. A dispatcher is frozen while no message is SENDING: then it is certain
-        that it is not between its check of the clock and the request.
+        """Freeze a process for longer than every lease and the quarantine. A dispatcher is frozen while no message is SENDING:
+        then it is certain that it is not between its check of the clock and the request.
         """
         if not action.target.startswith(SENDER):
             return await self.freeze(action)
@@ -76,7 +76,7 @@ class ProcessFaults:
         return True
 
     async def until_healthy(self, action: ScheduledFault) -> None:
-        """Gives a process time before the next one is killed: a system that is down altogether can lose nothing."""
+        """Give a process time before the next one is killed: a system that is down altogether can lose nothing."""
         with suppress(AssertionError):  # then the run continues without it
             healthy = partial(asyncio.to_thread, self._world.is_healthy, action.target)
             await eventually(healthy, what=f"{action.target} is healthy", seconds=HEALTHY_WITHIN)

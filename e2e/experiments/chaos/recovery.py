@@ -60,14 +60,14 @@ Samples = Sequence[tuple[float, float | None]]  # when, and the age of the backl
 
 
 class BacklogAge:
-    """Seconds; None if a database or the bus does not answer."""
+    """Samples the age of the backlog, in seconds; None while a database or the bus does not answer."""
 
     def __init__(self, chaos: ChaosWorld) -> None:
         self._server, self._bus = chaos.server, async_client(chaos.world.settings.url("pubsub-http"), timeout=1.0)
         self.samples = list[tuple[float, float | None]]()
 
     async def observe(self) -> None:
-        """Until cancelled."""
+        """Sample until cancelled."""
         while True:
             began = time.monotonic()
             self.samples.append((began, await self._sample()))
@@ -82,7 +82,7 @@ class BacklogAge:
         return max(ages)
 
     async def _waiting_in(self, database: str) -> float:
-        """As the superuser, whose connections no limit takes away."""
+        """Query as the superuser, to whom no connection limit applies."""
         connection = await asyncpg.connect(self._server.dsn(database), timeout=2)
         try:
             ages: list[float] = [await connection.fetchval(query) for query in _QUERIES[database]]
@@ -125,7 +125,7 @@ async def measure(
 
 
 async def _until_steady(age: BacklogAge, since: float, good: float) -> float | None:
-    """When the system had recovered; None if it has not in time."""
+    """When the system had recovered; None if it did not in time."""
     while time.monotonic() < since + RECOVERED_WITHIN:
         await asyncio.sleep(SAMPLE_SECONDS / 2)
         if (at := recovered_at(age.samples, since, good)) is not None:
@@ -134,7 +134,7 @@ async def _until_steady(age: BacklogAge, since: float, good: float) -> float | N
 
 
 def recovered_at(samples: Samples, since: float, good: float) -> float | None:
-    """The first of the samples that have all been good for `STEADY` seconds; None if there are none such yet.
+    """When the first sample was taken that begins `STEADY` seconds of good samples; None if there is none yet.
 
     `since` itself, if no sample after it was bad.
     """
@@ -146,7 +146,7 @@ def recovered_at(samples: Samples, since: float, good: float) -> float | None:
 
 
 def table(recoveries: Iterable[Recovery]) -> str:
-    """In Markdown: of each kind how many faults, the median and the worst of the seconds."""
+    """A Markdown table: for each kind the number of faults, and the median and the worst time in seconds."""
     by_kind = defaultdict[str, list[Recovery]](list)
     for recovery in recoveries:
         by_kind[recovery.kind].append(recovery)

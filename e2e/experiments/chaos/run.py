@@ -133,7 +133,7 @@ async def _observe(world: World, run: Run, console: Console) -> None:
 
 
 async def _until_quiet(run: Run) -> None:
-    """The account names what has not arrived when the time is over."""
+    """Wait until nothing changes any more, at most `QUIET_WITHIN`. The account names what has not arrived then."""
     deadline, quiet_since, last = time.monotonic() + QUIET_WITHIN, time.monotonic(), -1
     while time.monotonic() < deadline and run.observed - quiet_since < QUIET_FOR:
         if run.unfinished or run.committed != last:
@@ -165,7 +165,7 @@ def _pending_at_the_provider(world: World) -> int:
 
 @contextmanager
 def shown(run: Run, console: Console) -> Iterator[None]:
-    """In a terminal, a line that always has the current state."""
+    """Show the run. In a terminal, a line always has the current state."""
     console.print(f"seed {run.seed}; to repeat this schedule: {run.command}", soft_wrap=True)
     with Live(run, console=console, refresh_per_second=4, transient=True) if console.is_terminal else nullcontext():
         yield

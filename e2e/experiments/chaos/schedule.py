@@ -166,7 +166,7 @@ def _lane(
 def _faults(
     kind: FaultKind, seed: int, profile: Profile, processes: Sequence[str]
 ) -> Iterator[tuple[float, float, ScheduledFault]]:
-    """Without end: the pause before a fault, its duration, and the fault."""
+    """Yield faults without end, each with the pause before it and its duration."""
     draw = random.Random(f"{seed}/{kind}")
     pauses, durations = TIMES[kind]
     longer, calm = (profile.outages, profile.calm) if kind in OUTAGES else (1.0, profile.pauses)

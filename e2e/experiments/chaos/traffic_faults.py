@@ -75,7 +75,7 @@ class TrafficFaults:
         return Outgoing(b"{}", about)
 
     async def overload(self, action: ScheduledFault) -> bool:
-        """Many more clients than usual plan labours, at one replica of the API."""
+        """Let many more clients than usual plan labours, at one replica of the API."""
         replicas = [name for name in self._world.started if name.startswith("labour-api")]
         url = self._world.labour_apis[replicas.index(action.target)]
         clients = action.options["clients"]

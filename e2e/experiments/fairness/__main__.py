@@ -44,7 +44,7 @@ class TooLate(FernError):
 
 
 async def compare(load: Load, postgres: TemporaryServer) -> Results:
-    """Both designs at the same time."""
+    """Run both designs at the same time."""
     found = await asyncio.gather(*(wait_times(post, load, postgres) for post in DESIGNS.values()))
     return dict(zip(DESIGNS, found, strict=True))
 
@@ -69,9 +69,15 @@ def chart(results: Results) -> str:
 
 @click.command("fairness")
 @click.option(
-    "--people", type=click.IntRange(1, 1000), default=50, show_default=True, help="Of the labour with many texts."
+    "--people",
+    type=click.IntRange(1, 1000),
+    default=50,
+    show_default=True,
+    help="People of the labour with many texts.",
 )
-@click.option("--announcements", type=click.IntRange(1, 1000), default=20, show_default=True, help="Of that labour.")
+@click.option(
+    "--announcements", type=click.IntRange(1, 1000), default=20, show_default=True, help="Announcements of that labour."
+)
 @click.option("--rate", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Texts a second of a sender.")
 @click.option("--write-docs", "write_docs", is_flag=True, help="Write table and chart into docs/fairness.md.")
 @json_option

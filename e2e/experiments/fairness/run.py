@@ -27,7 +27,7 @@ NO_CALLBACK = "http://127.0.0.1:9/"  # nothing listens there
 SENDER = "+15005550006"
 BIRTH, ANNOUNCED = "labour.completed", "labour.announced"
 
-# Nothing until everyone has the text.
+# No row until every person has the text.
 _WAITED = """
     SELECT extract(epoch FROM max(sent_at) - $2)::float8 AS seconds, (
         SELECT count(*) FROM notification AS other WHERE other.labour_id = $3

@@ -92,7 +92,7 @@ class ExhibitResult:
 
 
 async def examine(exhibit: Exhibit, postgres: TemporaryServer, bus: Running) -> ExhibitResult:
-    """PUBSUB_EMULATOR_HOST must say where the bus is."""
+    """Run the scenario with our part and with the mistake. PUBSUB_EMULATOR_HOST must be the address of the bus."""
     began = time.monotonic()
     async with asyncio.timeout(LIMIT), _testbed(postgres, bus) as bed:
         with_ours = await exhibit.scenario(bed, exhibit.ours)
@@ -103,7 +103,7 @@ async def examine(exhibit: Exhibit, postgres: TemporaryServer, bus: Running) -> 
 
 @asynccontextmanager
 async def _testbed(postgres: TemporaryServer, bus: Running) -> AsyncIterator[Testbed]:
-    """With new databases and topics."""
+    """A testbed with new databases and topics."""
     urls = await fresh_databases(postgres)
     labour, notification = (create_engine(url, process="museum", connect_timeout=60) for url in urls.values())
     project = f"museum-{uuid4().hex[:12]}"

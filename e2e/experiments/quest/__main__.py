@@ -60,7 +60,9 @@ def read_rates(wanted: Sequence[str]) -> dict[str, float]:
 
 
 @click.group("quest", cls=Group, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--labours", type=click.IntRange(1, MOST_LABOURS), default=LABOURS, show_default=True, help="How many.")
+@click.option(
+    "--labours", type=click.IntRange(1, MOST_LABOURS), default=LABOURS, show_default=True, help="Number of labours."
+)
 @click.option(
     "--seed", type=click.IntRange(0), default=SEED, show_default=True, help="Decides which faults hit which labour."
 )

@@ -94,7 +94,7 @@ class Parts:
 
 
 def mother_id(labour_id: UUID) -> str:
-    """Each labour has a mother of its own."""
+    """The user id of the labour's mother. Each labour has another one."""
     return str(labour_id)
 
 
@@ -122,7 +122,7 @@ class DualWrite:
         await self.parts.publish(completed)
 
     async def complete_and_collect(self, uow: UnitOfWork, labour_id: UUID) -> Sequence[Recorded]:
-        """Takes the events away from the unit of work, so that none goes into the outbox."""
+        """Complete the labour, and take its events from the unit of work, so that none is written into the outbox."""
         labour = await Labours(uow).get(labour_id)
         labour.complete(datetime.now(UTC))
         return labour.collect()

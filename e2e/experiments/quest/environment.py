@@ -58,7 +58,7 @@ FaultNames = frozenset[str]  # that will strike one labour
 
 
 class LabourOutcome(StrEnum):
-    """Of a labour: was it completed, and how many texts did its person get?"""
+    """Whether a labour was completed, and how many texts its person got."""
 
     ONCE = "once"
     LOST = "lost"  # completed, and no text
@@ -82,7 +82,7 @@ class Environment:
     sms: sms_sandbox.Address
 
     async def unfinished(self, clients: dict[UUID, asyncio.Task[None]]) -> Collection[UUID | str]:
-        """Looks along the path of an event: what has left a place before it is looked at is found at a later one."""
+        """What is still being processed. Queries follow the path of an event, so one that moves on is found at a later place."""
         unanswered = {labour_id for labour_id, task in clients.items() if not task.done()}
         unpublished = await ids(self.parts.labour, _UNPUBLISHED)
         unacked = {labour_of(name) for name, one in self.bus.broker.catalog.subscriptions.items() if one.unacked}

@@ -118,7 +118,7 @@ class FaultyBus(PubSub):
     """The real client, with places to crash. Each labour has its own topic and subscription, so that a fault hits it alone."""
 
     def __init__(self, project: str, schedule: Schedule) -> None:
-        super().__init__(project, timeout=120.0)  # a slow machine is not a fault
+        super().__init__(project, timeout=120.0)  # seconds; long, because a slow machine is not a fault
         self._schedule = schedule
 
     async def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
@@ -131,7 +131,7 @@ class FaultyBus(PubSub):
         return message_ids
 
     async def _unary(self, method: Any, request: Any, timeout: float) -> Any:
-        """Without the client's repetition, which would hide a fault that strikes once."""
+        """Call without the client's retries, which would hide a fault that strikes once."""
         return await method(request, timeout=timeout)
 
     async def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
@@ -193,7 +193,7 @@ class BusFaults(bus_faults.Faults):
 
 
 class SmsFaults(sms_faults.Faults):
-    """The same for the sandbox."""
+    """Decides with the schedule instead of the sandbox's random numbers. What a fault does is the sandbox's code."""
 
     def __init__(self, sandbox: Sandbox, schedule: Schedule) -> None:
         super().__init__(sandbox.store, changed=lambda: None)

@@ -40,7 +40,7 @@ RIGHT = (LabourOutcome.ONCE, LabourOutcome.NONE)
 
 
 def schedule(seed: int, labours: int, rates: Mapping[str, float]) -> list[FaultNames]:
-    """One labour without a fault, one for each fault alone; then those whose faults are drawn."""
+    """The faults of each labour: none for the first, one fault alone for each of the next, then those that are drawn."""
     alone = [FaultNames(), *(FaultNames({name}) for name in FAULTS)]
     return alone + [draw(seed, number, rates) for number in range(labours)]
 
@@ -112,7 +112,7 @@ def show(report: QuestReport) -> None:
 
 
 def section(report: QuestReport) -> str:
-    """Without dates and times, so that a second run changes nothing."""
+    """The section of the page, without dates and times, so that a second run changes nothing."""
     unusual = ", ".join(f"{name} {rate:g}" for name, rate in report.rates.items() if rate != RATE)
     return "\n".join(
         [

@@ -43,7 +43,7 @@ class TimedBus:
 
 
 async def measure_window(url: str, events: int) -> float:
-    """Seconds, the median of `events`."""
+    """The window in seconds: the median over `events` events."""
     await apply_topology("risks", TOPICS)
     engine, bus = create_engine(url, process="risks"), PubSub("risks")
     timed, windows = TimedBus(bus), list[float]()
@@ -59,7 +59,10 @@ async def measure_window(url: str, events: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Risks:
-    """Of one month. `uptime` is of the database and of the bus, in percent; `interruptions` of the relay or its database."""
+    """What designs lose or repeat in one month.
+
+    `uptime` is of the database and of the bus, in percent; `interruptions` are those of the relay or its database.
+    """
 
     window: float
     uptime: float
@@ -72,12 +75,12 @@ class Risks:
 
     @property
     def lost(self) -> float:
-        """By a dual write: every event while the bus is down. The changes are committed, and no event says so."""
+        """Events that a dual write loses: each one while the bus is down. The changes are committed without their events."""
         return self.events_a_minute * self.minutes_down
 
     @property
     def repeated(self) -> float:
-        """By an outbox: an interruption repeats what is in the window at that moment."""
+        """Events that an outbox publishes twice: an interruption repeats those that are in the window at that moment."""
         return self.interruptions * self.events_a_minute / 60 * self.window
 
 
@@ -101,13 +104,23 @@ def show(risks: Risks) -> None:
 
 @click.command("risks")
 @click.option(
-    "--uptime", type=click.FloatRange(0, 100), default=99.95, show_default=True, help="Of database and bus, in %."
+    "--uptime",
+    type=click.FloatRange(0, 100),
+    default=99.95,
+    show_default=True,
+    help="Uptime of database and bus, in %.",
 )
 @click.option("--rate", type=click.FloatRange(0), default=10.0, show_default=True, help="Events a minute.")
 @click.option(
-    "--interruptions", type=click.FloatRange(0), default=10.0, show_default=True, help="Of the relay, a month."
+    "--interruptions",
+    type=click.FloatRange(0),
+    default=10.0,
+    show_default=True,
+    help="Interruptions of the relay, a month.",
 )
-@click.option("--events", type=click.IntRange(1, 10_000), default=EVENTS, show_default=True, help="To measure with.")
+@click.option(
+    "--events", type=click.IntRange(1, 10_000), default=EVENTS, show_default=True, help="Events to measure with."
+)
 @json_option
 def main(uptime: float, rate: float, interruptions: float, events: int, as_json: bool) -> None:
     """Compare what designs lose or repeat in a month, with the window of our relay measured on this machine."""

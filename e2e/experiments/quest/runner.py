@@ -53,7 +53,7 @@ async def run_designs(
     designs: Sequence[type[Design]],
     advance: Callable[[int], None] = lambda count: None,
 ) -> dict[str, list[LabourOutcome]]:
-    """For each design, by name, the outcome of each labour, in the order of `faults`.
+    """Run the designs. Returns for each, by name, the outcome of each labour, in the order of `faults`.
 
     The server must have the services' migrated databases, to be copied.
     """
@@ -86,7 +86,7 @@ def _ignore_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
 
 
 async def run_design(design: Design, environment: Environment, advance: Callable[[int], None]) -> None:
-    """From the first request until nothing is being processed any more."""
+    """Run one design, from the first request until nothing is being processed any more."""
     stop, turns = asyncio.Event(), asyncio.Semaphore(AT_ONCE)
     cases, finished = environment.cases, 0
     clients = {case.labour_id: asyncio.create_task(client(design, environment, case, turns)) for case in cases}

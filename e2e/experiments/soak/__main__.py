@@ -33,7 +33,7 @@ from messaging.database import is_transient
 from servicekit.logs import configure
 
 WRITERS = 2  # about 20 events a second on two busy cores
-SAMPLES = 240  # of a run; more often than every half second or less often than every ten there are none
+SAMPLES = 240  # of a run, at intervals of 0.5 to 10 seconds
 # Neither a restart of a process, after which a leak would begin again at zero, nor poison, which stays on the bus by design.
 FAULTS: tuple[FaultKind, ...] = (*OUTAGES, "freeze", "database", "cut", "bus", "sms")
 PAUSES = 10.0  # times as long as in a chaos run: most of the time there is no fault
@@ -85,7 +85,7 @@ async def _until_quiet(chaos: ChaosWorld) -> None:
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
-    """In Markdown: of each measure the process that has changed most."""
+    """A Markdown table: for each measure, the process that has changed most."""
     lines = ["| measure | unit | first third | last third | grows |", "|---|---|---:|---:|---|"]
     for name, measure in MEASURES.items():
         if found := [one for one in verdicts if one.series.partition("/")[0] == name]:
@@ -114,7 +114,7 @@ def summary(command: str, sampler: Sampler, injected: dict[str, int], verdicts: 
 
 
 @click.command()
-@click.option("--minutes", type=click.FloatRange(0.1, 10_000), default=10, show_default=True, help="Of the load.")
+@click.option("--minutes", type=click.FloatRange(0.1, 10_000), default=10, show_default=True, help="Minutes of load.")
 @click.option("--seed", type=click.IntRange(0), help="Repeat a schedule of faults. Without it, a seed is drawn.")
 @click.option("--faults/--no-faults", default=True, show_default=True, help="Inject faults that restart no process.")
 @click.option("--svg", "chart", type=click.Path(dir_okay=False, path_type=Path), help="Write the chart to this file.")

@@ -19,7 +19,7 @@ polyline { fill: none; stroke: var(--line); stroke-width: 1.5; stroke-opacity: .
 
 
 def svg(times: Sequence[float], samples: Samples) -> str:
-    """The same samples give the same file."""
+    """The chart as SVG. The same samples give the same file."""
     panels, described = list[str](), list[str]()
     for number, measure in enumerate(MEASURES):
         x = _LEFT + number % 2 * (_WIDTH + _GAP)

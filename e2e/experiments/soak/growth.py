@@ -3,7 +3,7 @@
 The median of a third stands for it, so that neither a spike nor a fault decides. The first tenth of a run is left out: processes
 import modules, fill their pools and caches, and prepare statements.
 
-Latency is compared only if the machine was not much busier in the last third: other programs use it, too.
+Latency is compared only if the machine was not much busier in the last third: other programs use the machine, too.
 
 A series grows if the last median is above the first by more than both tolerances. They are wider than what was seen to go up
 and down, and narrower than a leak: in ten minutes at 20 events a second, 15 MB are 1,200 bytes an event; in an hour, 200.
@@ -24,7 +24,7 @@ Samples = Sequence[
 
 
 class Tolerance(NamedTuple):
-    """Of the last median above the first: a share of it, and an amount in the unit of the series."""
+    """How far the last median may be above the first: a share of the first, and an amount in the unit of the series."""
 
     share: float
     amount: float
@@ -71,7 +71,7 @@ class Verdict:
 
 
 def judge(samples: Samples) -> list[Verdict]:
-    """One for each series that has enough samples."""
+    """A verdict for each series that has enough samples."""
     verdicts = list[Verdict]()
     for series in sorted({name for sample in samples for name in sample}):
         values = [sample[series] for sample in samples if series in sample]

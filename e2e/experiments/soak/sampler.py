@@ -47,7 +47,7 @@ class Sampler:
     _began: float = field(default_factory=time.monotonic)
 
     async def observe(self) -> None:
-        """Until cancelled."""
+        """Sample until cancelled."""
         async with async_client(self.chaos.world.settings.url("pubsub-http"), timeout=2.0) as bus:
             while True:
                 began = time.monotonic()
@@ -73,7 +73,7 @@ class Sampler:
         return {"bus": sum(file.stat().st_size for file in folder.iterdir()) / MB}
 
     async def _databases(self) -> dict[str, float]:
-        """Empty if a database does not answer."""
+        """Samples of both databases; empty if one does not answer."""
         try:
             async with asyncio.timeout(5):
                 labour = await self._query("labour", _LABOUR)

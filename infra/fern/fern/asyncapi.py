@@ -1,7 +1,8 @@
 """The AsyncAPI document: every event, its topic, and which service sends and receives it, from contracts and topology.
 
-For programs; docs/events has the same for people. AsyncAPI's binding of Pub/Sub demands, for a topic, a schema that is registered
-with Pub/Sub, which we do not use. So dead-letter topics and subscriptions are extensions (`x-…`).
+The document is for programs; docs/events describes the same events for people. AsyncAPI's binding of Pub/Sub demands, for a
+topic, a schema that is registered with Pub/Sub, which we do not use. So dead-letter topics and subscriptions are extensions
+(`x-…`).
 """
 
 from typing import Any
@@ -117,5 +118,5 @@ def _attribute(name: str, value: str) -> Object:
 
 
 def _schema(event: type[Event]) -> Object:
-    """Without `$schema` and `$id`: AsyncAPI's own schema object is JSON Schema draft 7, which this is as well."""
+    """The event's JSON Schema without `$schema` and `$id`. AsyncAPI's schema object is JSON Schema draft 7, as the event's is."""
     return {name: value for name, value in json_schema(event).items() if not name.startswith("$")}

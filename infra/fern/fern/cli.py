@@ -28,7 +28,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--context", envvar="FERN_CONTEXT", metavar="NAME", help="Work on another system: fern context ls.")
+@click.option("--context", envvar="FERN_CONTEXT", metavar="NAME", help="The system to work on: see `fern context ls`.")
 @click.pass_context
 def main(ctx: click.Context, context: str | None) -> None:
     """Run FernLabour on this machine, watch it, break it, and look inside."""

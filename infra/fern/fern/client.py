@@ -41,12 +41,12 @@ class RequestRefused(FernError):
 
 
 class _Call:
-    """One request, and what follows from each outcome of sending it.
+    """One request, and the decision after each attempt: return the response, repeat the request, or raise.
 
     api       a name in `APIS`, or a base URL
-    user      sends the request in this user's name; without, a service gets it at its operators' listener, with the token that
-              may read for a GET, and otherwise with the one that may write. Of a context elsewhere, only the operators'
-              listeners can be reached
+    user      sends the request as this user of the Labour API. Without a user, a request to a service goes to its operators'
+              listener, with the read token for a GET and with the write token for any other method. In a context other than
+              `local`, only the operators' listeners can be reached
     key       the idempotency key
     """
 
@@ -69,7 +69,9 @@ class _Call:
         url, writes = settings.url(self._api) if api in APIS else api, method != "GET"
         if context := settings.context:
             if user or api not in SERVICES:
-                raise OnlyLocal(f"the context {context.name} has operators' listeners only, and no {self._api}.")
+                raise OnlyLocal(
+                    f"the context {context.name} has operators' listeners only: {self._api} is not among them."
+                )
             url, token = context.url(api), context.token(writing=writes)
         elif user:
             token = make_token(user)
@@ -103,7 +105,7 @@ class _Call:
 
 
 def call(api: str, method: str, path: str, *, settings: Settings | None = None, **options: Any) -> Any:
-    """The JSON of the answer. `options` are those of `_Call`, and httpx's `json` and `params`."""
+    """Send a request and return the JSON of its answer. `options` are those of `_Call`, and httpx's `json` and `params`."""
     one = _Call(settings or Settings.load(), api, method, path, **{"patience": PATIENCE_SECONDS, **options})
     while True:
         try:
@@ -131,7 +133,7 @@ def claims(service: str, event_ids: Sequence[str], settings: Settings | None = N
 
 
 def in_batches(api: str, path: str, selection: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
-    """Calls a route that handles one batch per call, until nothing is left."""
+    """Call a route that handles one batch per call until none is left. Yields the items of each batch."""
     after: int | None = 0
     while after is not None:
         batch = call(api, "POST", path, json={**selection, "after": after})
@@ -150,12 +152,12 @@ def probe(url: str) -> str | None:
 
 @cache
 def _client() -> httpx.Client:
-    """One for all calls: creating a client takes longer than many requests."""
+    """One HTTP client for all calls: creating a client takes longer than many requests."""
     return httpx.Client(timeout=20, trust_env=False)
 
 
 class AsyncClient:
-    """The same for an event loop. `timeout` is in seconds, for one attempt; requests are repeated only if asked for."""
+    """Sends requests from asynchronous code. `timeout` is in seconds, for one attempt. Only `patience` repeats requests."""
 
     def __init__(self, settings: Settings, timeout: float) -> None:
         self._settings, self._timeout = settings, timeout
@@ -168,7 +170,7 @@ class AsyncClient:
         await self._http.aclose()
 
     async def send(self, api: str, method: str, path: str, **options: Any) -> httpx.Response:
-        """Returns no response that is an error. `options` as for `call`."""
+        """Return a successful response; an error is raised as `RequestRefused`. `options` are those of `call`."""
         one = _Call(self._settings, api, method, path, **options)
         while True:
             try:

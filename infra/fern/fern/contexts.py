@@ -74,7 +74,7 @@ class Context:
         return {"labour": self.labour, "notification": self.notification}[service]
 
     def token(self, *, writing: bool) -> str:
-        """Raises `ContextInvalid` if there is none for this, or if it cannot be read."""
+        """The write token if `writing`, else the read token. Raises `ContextInvalid` if it is missing or cannot be read."""
         secret = self.write_token if writing else self.read_token or self.write_token
         if secret is None:
             raise self._invalid("has no write_token, so nothing can be changed with it.")
@@ -86,7 +86,7 @@ class Context:
         """Point Google's client at the bus of the context. Returns the project."""
         if not self.pubsub_project:
             raise self._invalid("names no pubsub_project, which this command needs.")
-        os.environ.pop("PUBSUB_EMULATOR_HOST", None)  # of another system
+        os.environ.pop("PUBSUB_EMULATOR_HOST", None)  # it may be that of another system
         if self.pubsub_emulator:
             os.environ["PUBSUB_EMULATOR_HOST"] = self.pubsub_emulator
         return self.pubsub_project
@@ -124,7 +124,7 @@ def find(name: str) -> Context:
 
 
 def declared() -> dict[str, Any]:
-    """Every context of the file but the local one, as it is there."""
+    """The contexts that the file declares, as parsed TOML. The local context is not one of them."""
     try:
         content = tomllib.loads(file().read_text())
     except FileNotFoundError:

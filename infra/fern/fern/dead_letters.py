@@ -1,4 +1,4 @@
-"""Dead letters: messages that a consumer could not handle. They stay in the subscription `<topic>.dlq` until a person decides.
+"""Dead letters: messages that a consumer could not handle. They stay in the subscription `<topic>.dlq` until an operator decides.
 
 `Look` pulls them without acking. It extends their leases, so that it sees each message once, and gives them back when it ends.
 While one look holds the messages, another sees none of them.
@@ -66,7 +66,7 @@ class DeadLetter:
 
     @property
     def original(self) -> dict[str, str]:
-        """Its attributes before it was dead-lettered."""
+        """The attributes of the message before it was dead-lettered."""
         added = (BY_US, BY_THE_BUS, "googclient_")
         return {name: value for name, value in self.message.attributes.items() if not name.startswith(added)}
 
@@ -74,16 +74,16 @@ class DeadLetter:
         return {name: getattr(self, name) for name in ("event_id", "topic", "consumer", "reason", "died_at")}
 
     def details(self) -> dict[str, Any]:
-        """Also why it died, and its content without people's names, numbers and texts."""
+        """The facts, why the consumer failed, and the content without people's names, numbers and texts."""
         detail, attributes = self.message.attributes.get(f"{BY_US}detail", ""), mask_value(self.original)
         return {**self.facts(), "detail": detail, "attributes": attributes, "data": _masked(self.message.data)}
 
 
 class Look:
-    """A context manager. On exit, every message that was not acked is given back at once."""
+    """Holds dead letters until its context ends. Then every message that was not acked is given back to the bus at once."""
 
     def __init__(self, bus: PubSub, topics: Iterable[str] = ()) -> None:
-        """Of these topics; of all that are declared, if there are none."""
+        """`topics` are those whose dead letters are pulled; without any, all that are declared."""
         self._bus = bus
         declared = (topic.removesuffix(SUFFIX) for topic in Declared.load().topics if topic.endswith(SUFFIX))
         self._subscriptions = [topic + SUFFIX for topic in topics or declared]
@@ -103,7 +103,7 @@ class Look:
         return sum(len(held) for held in self._held.values()) >= MOST
 
     async def batches(self) -> AsyncIterator[list[DeadLetter]]:
-        """As they arrive, until every subscription is empty or the look is full."""
+        """Yield dead letters as they arrive, until every subscription is empty or the look is full."""
         pending = list(self._subscriptions)
         while pending and not self.is_full:
             answers = await asyncio.gather(*(self._pull(name) for name in pending))
@@ -128,7 +128,7 @@ class Look:
             await self.hold(LEASE_SECONDS)
 
     async def hold(self, seconds: int) -> None:
-        """Lease all messages seen so far for so long; 0 gives them back."""
+        """Lease all messages seen so far for this time; 0 gives them back to the bus."""
         for subscription, held in self._held.items():
             if held:
                 with contextlib.suppress(BusUnavailable):  # then the leases expire by themselves
@@ -144,7 +144,7 @@ async def dead_letters(bus: PubSub, topics: Iterable[str] = ()) -> AsyncIterator
 
 
 def groups_of(letters: Iterable[DeadLetter]) -> list[dict[str, Any]]:
-    """By topic, consumer and reason, each with the id of one of its events."""
+    """Group dead letters by topic, consumer and reason. Each group has the id of one of its events."""
     groups = defaultdict[tuple[str, str, str], list[DeadLetter]](list)
     for letter in letters:
         groups[letter.topic, letter.consumer, letter.reason].append(letter)
@@ -164,8 +164,8 @@ def groups_of(letters: Iterable[DeadLetter]) -> list[dict[str, Any]]:
 async def publish_again(
     bus: PubSub, look: Look, letters: Iterable[DeadLetter], advance: Callable[[int], None] = lambda _: None
 ) -> int:
-    """Publish them to their topics, then ack them. An event that several consumers could not handle is published once. Returns
-    how many are done; the others were rejected by the bus and stay dead letters.
+    """Publish dead letters to their topics, then ack them. An event that several consumers could not handle is published once.
+    Returns how many are done; those that the bus rejected stay dead letters.
     """
     done, seen = 0, set[tuple[str, str]]()
     for topic, batch in _batches(letters):
@@ -181,7 +181,7 @@ async def publish_again(
 
 
 async def give_up(look: Look, letters: Iterable[DeadLetter]) -> AsyncIterator[DeadLetter]:
-    """Record in the consumers' own databases that a person gave them up, then ack them. Yields those that are done."""
+    """Record in the consumers' databases that an operator gave up these dead letters, then ack them. Yields each that is done."""
     for _, batch in _batches(letters):
         await asyncio.to_thread(_record, batch)
         await look.ack(batch)
@@ -221,7 +221,7 @@ def _uuid(text: str) -> str | None:
 
 @contextlib.asynccontextmanager
 async def open_bus() -> AsyncIterator[PubSub]:
-    """The bus of the context; of the local one, PUBSUB_PROJECT_ID may name another project. Raises `NotRunning`."""
+    """Connect to the bus of the context. Locally PUBSUB_PROJECT_ID may name another project. Raises `NotRunning`."""
     bus = PubSub(Settings.load().use_bus())
     try:
         yield bus

@@ -53,7 +53,7 @@ def deliveries(content: Mapping[str, Any], overrides: Mapping[str, str]) -> dict
 
 
 def delivered(overrides: Mapping[str, str]) -> dict[str, Delivery]:
-    """The same for infra/topology.toml."""
+    """The delivery of every subscription of a consumer, as infra/topology.toml and these overrides have it."""
     return deliveries(tomllib.loads(FILE.read_text()), overrides)
 
 
@@ -66,7 +66,7 @@ def is_pushed_entirely(consumer: str, overrides: Mapping[str, str]) -> bool:
 def _declared(name: str, options: Mapping[str, Any]) -> Delivery:
     if unknown := options.keys() - _OPTIONS:
         raise TopologyInvalid(
-            f"topology.toml: {name} has an option {min(unknown)}; there are delivery and exactly_once."
+            f"topology.toml: {name} has the unknown option {min(unknown)}; there are delivery and exactly_once."
         )
     exactly_once = options.get("exactly_once", False)
     if not isinstance(exactly_once, bool):

@@ -99,7 +99,7 @@ class Demo:
             yield from self._follow(scene, event["event_id"], event["type"], began_at)
 
     def _agree(self, name: str, phone: str) -> Iterator[Hop]:
-        """Answer the question for consent, as the person would."""
+        """Wait for the question that asks for consent, and answer YES from the phone."""
         clock = time.monotonic()
         while not self._messages(phone):
             if time.monotonic() > clock + self.hop_timeout:

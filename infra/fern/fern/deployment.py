@@ -1,6 +1,6 @@
-"""What is generated for production: the variables of infra/gcp, the queries of the exporters, and what `fern.observability` has.
+"""Generates files for production: the variables of infra/gcp, the queries of the exporters, and those of `fern.observability`.
 
-The sources are infra/topology.toml, which `fern topology apply` reads as well, and those of infra/observability.
+The sources are infra/topology.toml, which `fern topology apply` reads as well, and the files of infra/observability.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What can go wrong on this machine. Each error has a message, a command to copy, and its own exit code.
+"""The errors of the `fern` command. Each has a message, a command to copy, and its own exit code.
 
 FernError                    1  any other failure, such as a demo with a missing or a second text
 ├── PortTaken               10  another program listens on a port of ours
@@ -63,8 +63,8 @@ class FernError(click.ClickException):
 
 
 def _copyable(command: str) -> str | None:
-    """With the chosen context, and with the path of `fern` if the virtual environment is not activated. None for a command that
-    does not work in this context.
+    """The command with the chosen context, and with the path of `fern` if the virtual environment is not activated. None if the
+    command does not work in this context.
     """
     if not command.startswith("fern "):
         return command

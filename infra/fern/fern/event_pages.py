@@ -1,4 +1,4 @@
-"""One page for each event, for those who consume our events: its schema, its path on the bus, and an example."""
+"""Writes one page for each event, for developers of consumers: its schema, its path on the bus, and an example."""
 
 import json
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ _ID = "01989a7c-3f00-7000-8000-00000000000{}"
 _TIME = "2026-11-16T04:00:00Z"
 _TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-# The values of fields whose schema allows any text; the others follow from the schema.
+# The values of fields whose schema allows any text; all other values follow from the schema.
 _TEXTS = {
     "mother_name": "Ada",
     "name": "Grace",
@@ -52,7 +52,7 @@ def example(event: type[Event]) -> dict[str, Any]:
 
 
 def context(event: type[Event]) -> dict[str, str]:
-    """The attributes of the example."""
+    """The message attributes of an example of the event."""
     return attributes(
         id=UUID(_ID.format(0)),
         source=source(event),

@@ -11,7 +11,7 @@ from fern.settings import PROJECT_ROOT
 
 
 def experiment(name: str, *, needs: str | None = None) -> click.Command:
-    """Passes all options on, including `--help`: the program has its own. `needs` is a module of the development tools."""
+    """A command that passes all options on to a program, including `--help`. `needs` is a module of the development tools."""
 
     @click.command(name, add_help_option=False, context_settings={"ignore_unknown_options": True})
     @click.argument("options", nargs=-1, type=click.UNPROCESSED)

@@ -49,7 +49,7 @@ class LogLine:
 
 
 def parse(process: str, lines: Iterable[str]) -> Iterator[LogLine]:
-    """Lines at the beginning that belong to none before are dropped."""
+    """Parse the lines of one log. Lines at its beginning that continue an earlier line are dropped."""
     latest: LogLine | None = None
     for line in lines:
         if (found := _json(process, line) or _postgres(process, line)) is None:
@@ -64,7 +64,7 @@ def parse(process: str, lines: Iterable[str]) -> Iterator[LogLine]:
 
 
 def of_containers(text: str) -> list[LogLine]:
-    """What `docker compose logs` prints, by time. The first container of a service has its name, as in `fern status`."""
+    """Parse and sort what `docker compose logs` prints. The first container of a service has its name, as in `fern status`."""
     by_process = defaultdict[str, list[str]](list)
     for line in text.splitlines():
         if found := _CONTAINER.match(line):

@@ -20,7 +20,7 @@ GRAFANA = FOLDER / "grafana"
 MANAGED_RULES = PROJECT_ROOT / "infra" / "kubernetes" / "production" / "rules.yaml"
 BY_HAND = "Written by `fern deployment write`: do not edit."
 RUNBOOK = "docs/operations.md"
-# Of an error budget for 30 days: how fast it burns, in which two windows, and for how long. As in Google's SRE workbook.
+# For an error budget of 30 days: the burn rate, its two windows, and how long it must last. From Google's SRE workbook.
 BURN_RATES = {"fast": (14.4, "1h", "5m", "2m"), "slow": (6.0, "6h", "30m", "15m")}
 TITLE, UID, WIDTH = "FernLabour: the pipeline at a glance", "fernlabour-pipeline", 24
 
@@ -38,7 +38,7 @@ class Alert(NamedTuple):
 
 
 def alerts(watched: Mapping[str, Any] | None = None) -> list[Alert]:
-    """Those on metrics of our processes, and those of the service level objectives."""
+    """The alerts on metrics of our processes, and two for each service level objective."""
     declared = watched or tomllib.loads(ALERTS.read_text())
     own = [
         Alert(one["name"], one["query"], one["for"], one["severity"], one["runbook"])
@@ -80,7 +80,7 @@ def generated() -> dict[Path, str]:
 
 
 def _rule(alert: Alert) -> dict[str, Any]:
-    """As Prometheus reads it."""
+    """The alert as Prometheus reads it."""
     return {
         "alert": alert.name,
         "expr": alert.query,
@@ -97,7 +97,7 @@ def _grafana_alerts(watched: Mapping[str, Any]) -> dict[str, Any]:
             "title": alert.name,
             "condition": "wrong",
             "for": alert.duration,
-            "noDataState": "OK",  # a query without a result is one that is not true
+            "noDataState": "OK",  # no result means that nothing is wrong
             "execErrState": "Error",
             "labels": {"severity": alert.severity},
             "annotations": {"runbook": alert.url, "__dashboardUid__": UID, "__panelId__": "1"},
@@ -151,7 +151,7 @@ def dashboard(watched: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str,
 
 
 def _good(slo: Mapping[str, Any]) -> str:
-    """1 while nothing was bad. A part without any series counts as none, if the other one has some."""
+    """PromQL for the share that was not bad. If `bad` has no series yet and `total` has some, nothing was bad."""
     bad, total = (slo[part].replace("$window", "$__range") for part in ("bad", "total"))
     return f"1 - (({bad}) or 0 * ({total})) / (({total}) > 0)"
 

@@ -37,7 +37,7 @@ def limit_option(default: int, what: str) -> Callable[..., Any]:
 
 
 def make_console(*, quiet: bool = False) -> Console:
-    """Fits the terminal; when piped, lines are as long as they need to be."""
+    """A console that fits the terminal. When piped, lines are as long as they need to be."""
     console = Console(highlight=False, quiet=quiet)
     return console if console.is_terminal else Console(highlight=False, quiet=quiet, width=1000)
 
@@ -47,7 +47,7 @@ def print_json(content: Any) -> None:
 
 
 def print_table(columns: str, rows: Iterable[Iterable[object]], *, empty: str = "") -> None:
-    """`columns` is their headings, separated by " | ". None is an empty cell; `empty` stands for a table without rows."""
+    """`columns` has the headings, separated by " | ". None is an empty cell. `empty` is printed if there are no rows."""
     table = Table(*columns.split(" | "), box=None, pad_edge=False)
     for row in rows:
         table.add_row(*("" if cell is None else str(cell) for cell in row))
@@ -83,7 +83,7 @@ class Progress:
 
     @contextmanager
     def waiting(self, title: str) -> Iterator[None]:
-        """Only the spinner, for work that reports its own steps."""
+        """Show only the spinner, for work that reports its own steps."""
         with self.console.status(title) if self.console.is_terminal else nullcontext():
             yield
 

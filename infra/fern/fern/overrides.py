@@ -14,7 +14,8 @@ from fern.settings import Settings
 
 @dataclass(frozen=True)
 class Overrides:
-    """`delivery` is by consumer and `replicas` by process. What is missing is as declared, or one.
+    """`delivery` is by consumer and `replicas` by process. A consumer that is missing has its declared delivery; a process that
+    is missing has one replica.
 
     `consent` is the value of SMS_CONSENT.
     """
@@ -38,7 +39,7 @@ class Overrides:
         return {"SMS_CONSENT": self.consent}
 
     def save(self, settings: Settings) -> None:
-        """Replace the file at once: the console reads it at any time."""
+        """Replace the file atomically: the console may read it at any time."""
         settings.home.mkdir(parents=True, exist_ok=True)
         written = settings.overrides.with_suffix(".new")
         written.write_text(json.dumps(asdict(self)))

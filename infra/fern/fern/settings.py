@@ -71,7 +71,7 @@ Bus = Literal["ours", "google"]  # whose emulator runs in Docker
 
 
 class Address:
-    """Of a PostgreSQL server. A role's password is its name, except in Docker."""
+    """The address of a PostgreSQL server. A role's password is its name, except in Docker."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
@@ -80,7 +80,7 @@ class Address:
         return f"postgresql://{role}:{password or role}@{self.host}:{self.port}/{database}"
 
     def url(self, database: str, role: str, password: str | None = None) -> str:
-        """The same for SQLAlchemy."""
+        """The URL of a database for SQLAlchemy."""
         return self.dsn(database, role, password).replace("postgresql:", "postgresql+asyncpg:")
 
 
@@ -129,7 +129,7 @@ class Settings:
         _running_file(self.home).unlink(missing_ok=True)
 
     def use_bus(self) -> str:
-        """Point Google's client at the bus of the context; locally, of PUBSUB_PROJECT_ID. Returns the project."""
+        """Point Google's client at the bus of the context; locally, at the project PUBSUB_PROJECT_ID. Returns the project."""
         if self.context:
             return self.context.use_bus()
         project = os.environ.get("PUBSUB_PROJECT_ID", PROJECT_ID)
@@ -179,7 +179,7 @@ class Settings:
 
     @cached_property
     def supervisor_socket(self) -> Path:
-        """In `home`, unless that makes it longer than the 100 or so characters of a unix socket's path."""
+        """The path in `home`, or a shorter one elsewhere if it exceeds the 100 or so characters that a unix socket may have."""
         beside = self.home / "supervisor.sock"
         if len(os.fsencode(beside)) <= 90:  # supervisord creates the socket under a longer, temporary name
             return beside
@@ -247,7 +247,7 @@ class Settings:
 
 
 def own(variables: Mapping[str, str], process: str) -> dict[str, str]:
-    """Without the secrets of other processes."""
+    """The variables without the secrets of other processes."""
     return {name: value for name, value in variables.items() if process in SECRETS.get(name, (process,))}
 
 

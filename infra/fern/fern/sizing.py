@@ -1,7 +1,7 @@
-"""How many of each process, and how much database, a number of labours an hour needs; and what that may cost a month.
+"""Estimates how many replicas and how large a database a number of labours an hour needs, and what that may cost a month.
 
-A pure model. What a process can do is measured on one machine (docs/performance.md); what a labour does, how uneven the load is
-and what things cost are assumptions. So the results are estimates: right in the order of magnitude, and a place to begin.
+What a process can do is measured on one machine (docs/performance.md). What a labour does, how uneven the load is and what things
+cost are assumptions. So the results are estimates, and right in the order of magnitude only.
 """
 
 import math
@@ -14,7 +14,7 @@ TEXTS = 5 * PEOPLE  # the question for consent, begun, two announcements, comple
 WRITES = (
     1 + PEOPLE + 1 + 2 * CONTRACTIONS + 2 + 2 + 1
 )  # planned, people, begun, contractions, phases, announcements, completed
-READS = WRITES  # one look for each change
+READS = WRITES  # one read for each change
 LABOUR_EVENTS = WRITES
 NOTIFICATION_EVENTS = 2 * TEXTS  # sent and delivered
 CALLBACKS = 2 * TEXTS + PEOPLE  # two statuses of each text, and the answers to the question
@@ -23,10 +23,10 @@ FOR_STATISTICS = 2 * CONTRACTIONS + 4  # contractions, phases, begun, completed
 FOR_LABOUR = NOTIFICATION_EVENTS
 
 PEAK = 3.0  # the busiest minutes have three times the average load
-USED = 0.5  # of what is there, at the peak; the rest is for what was not foreseen
+USED = 0.5  # the share of the capacity that is used at the peak; the rest is a reserve
 CORES = 2  # of the machine of the measurements: process, PostgreSQL, bus and load generator together
 RETENTION_DAYS = 90
-KB_PER_EVENT = 2.8  # docs/performance.md, "Over time": the database's size for each event, the higher of the two
+KB_PER_EVENT = 2.8  # docs/performance.md, "Over time": database size for each event, the larger of both databases
 LARGEST_DISK = 65_536  # GB, of a Cloud SQL instance
 
 # Prices in US dollars, as published for a tier 1 region in the first half of 2026, without free tiers and discounts.
@@ -61,7 +61,7 @@ CONSUMED = Stage("consumer | ours: batches", 23_760, 18)
 SENT = Stage("sms | ours: through the ledger", 3912, 173)
 STAGES = (REQUEST, RELAYED, CONSUMED, SENT)
 
-# The pieces of work that one labour is for each process.
+# How many pieces of work one labour causes for each process.
 WORK: dict[str, tuple[Stage, int]] = {
     "labour-api": (REQUEST, WRITES + READS),
     "labour-relay": (RELAYED, LABOUR_EVENTS),
@@ -147,6 +147,6 @@ def _database(service: str, labours_per_hour: float, processes: dict[str, int]) 
 
 
 def _cost(database: Database) -> float:
-    """With a standby."""
+    """US dollars a month, with a standby."""
     machine = database.vcpus * (SQL_VCPU_HOUR + GIB_PER_VCPU * SQL_GIB_HOUR) * MONTH_HOURS
     return 2 * (machine + database.gigabytes * SQL_GB_MONTH)

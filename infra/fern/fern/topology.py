@@ -35,7 +35,7 @@ _AS_DECLARED: Mapping[str, str] = MappingProxyType({})
 @dataclass(frozen=True)
 class Declared:
     """`subscriptions` maps a subscription to its topic and, unless it is itself for dead letters, its dead-letter topic.
-    `delivery` has those of the consumers; dead letters are pulled.
+    `delivery` has the delivery of each subscription of a consumer; dead letters are pulled.
     """
 
     topics: tuple[str, ...]
@@ -116,7 +116,7 @@ def _create_or_update(subscriber: SubscriberClient, wanted: Subscription, applie
     if found.topic != wanted.topic:
         what = f"subscription {wanted.name} belongs to {found.topic}, not to {wanted.topic}; delete it first."
         raise FernError(what, command=f"gcloud pubsub subscriptions delete {wanted.name}")
-    found.push_config.attributes.clear()  # the service adds its own
+    found.push_config.attributes.clear()  # Pub/Sub adds its own attributes
     if differing := [field for field in _MUTABLE if getattr(found, field) != getattr(wanted, field)]:
         subscriber.update_subscription({"subscription": wanted, "update_mask": FieldMask(paths=differing)}, timeout=10)
         applied.updated += 1
@@ -145,10 +145,10 @@ def _subscription(declared: Declared, name: str, project: str) -> Subscription:
 
 
 def _push_config(name: str) -> PushConfig:
-    """Where to push, from the same variables that tell the API what to accept, and PUSH_URL."""
+    """The push endpoint and its token, from PUSH_URL and the variables that tell the API what to accept."""
     url, audience, account = (os.environ.get(f"PUSH_{key}", "") for key in ("URL", "AUDIENCE", "SERVICE_ACCOUNT"))
     if not (url and audience and account):
-        what = f"{name} is to be pushed, and the address is not known."
+        what = f"{name} is to be pushed, and its address is not set."
         raise TopologyInvalid(f"{what} Set PUSH_URL, PUSH_AUDIENCE and PUSH_SERVICE_ACCOUNT.")
     token = PushConfig.OidcToken(service_account_email=account, audience=audience)
     return PushConfig(push_endpoint=url, oidc_token=token)

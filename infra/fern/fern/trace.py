@@ -30,7 +30,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Journey:
-    """Of an event: every hop it made. Of a labour: a step for each of its events, with the id of the event."""
+    """What happened to an event, with a step for each hop; or to a labour, with a step and an id for each of its events."""
 
     id: str
     labour_id: str
@@ -48,7 +48,7 @@ class Journey:
 
 
 def journey(settings: Settings, identifier: str) -> Journey:
-    """Of an event, or of a labour. Raises `FernError` if no service knows the id."""
+    """The journey of the event or the labour with this id. Raises `FernError` if no service knows the id."""
     try:
         wanted = str(UUID(identifier))
     except ValueError:
@@ -61,7 +61,7 @@ def journey(settings: Settings, identifier: str) -> Journey:
     claimed = [step for service in SERVICES for step in _claim_steps(settings, service, [wanted])]
     messages = _messages(settings, wanted)
     if steps := [*claimed, *_message_steps(messages, _names(messages))]:
-        return _in_order(wanted, "", "an event that no outbox has (any more):", steps)
+        return _in_order(wanted, "", "an event that is in no outbox:", steps)
     raise FernError(f"no service knows an event or a labour {wanted}.", command="fern outbox ls")
 
 

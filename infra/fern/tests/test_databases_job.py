@@ -51,7 +51,7 @@ async def test_the_databases_job_gives_each_role_its_own_database_and_a_password
 
 @asynccontextmanager
 async def _server_with_trusted_superuser(directory: Path) -> AsyncIterator[postgres.TemporaryServer]:
-    """As in the container, where the superuser needs no password on the loopback address."""
+    """A server as in the container, where the superuser needs no password on the loopback address."""
     with postgres.temporary_server(directory) as server:
         admin = await asyncpg.connect(server.dsn())
         hba = Path(await admin.fetchval("SHOW hba_file"))

@@ -53,7 +53,7 @@ def test_the_delivery_of_a_subscription_comes_before_that_of_its_consumer_and_an
         ),
         ({"subscriptions": {"notification.labour.paused": {}}}, "no subscription notification.labour.paused"),
         ({"subscriptions": {BEGUN: {"exactly_once": "yes"}}}, "'yes'; it must be true or false"),
-        ({"subscriptions": {BEGUN: {"retries": 3}}}, "an option retries; there are delivery and exactly_once"),
+        ({"subscriptions": {BEGUN: {"retries": 3}}}, "the unknown option retries; there are delivery and exactly_once"),
         ({"subscriptions": {BEGUN: {"delivery": "push", "exactly_once": True}}}, "exactly-once delivery for pull only"),
         ({"consumers": {"labour": {"delivery": "push"}}}, "labour has no push endpoint"),
     ],

@@ -50,7 +50,7 @@ def test_the_generated_files_are_as_the_command_writes_them() -> None:
 
 
 def seconds(duration: Any) -> float:
-    """Of a duration as Google's client reads it: a timedelta."""
+    """The seconds of a duration as Google's client reads it: a timedelta."""
     return float(duration.total_seconds())
 
 
@@ -111,7 +111,7 @@ def test_the_sms_sandbox_of_the_small_overlay_is_that_of_docker_and_every_probe_
 
 
 def on_google_cloud(process: str) -> set[str]:
-    """Of `settings` of its service, and of the block of `secrets` that names it."""
+    """The variables of a process: `settings` of its service, and the block of `secrets` that names the process."""
     service = process.partition("-")[0]
     blocks = re.findall(rf"^    {service} = (?:merge\()?\{{\n(.*?)\n    \}}", terraform(), re.MULTILINE | re.DOTALL)
     blocks += re.findall(rf"for name in \[[^]]*\"{process}\".*?: name => \{{\n(.*?)\n    \}}", terraform(), re.DOTALL)
@@ -140,7 +140,7 @@ def secrets_of_manifests() -> set[str]:
 
 
 def value(name: str) -> str:
-    """One that a live system could have."""
+    """A value of the variable that a live system could have."""
     known = {"TWILIO_ACCOUNT_SID": "AC" + "1a" * 16, "TWILIO_FROM": "+12025550123", "HTTP_KEEP_ALIVE_SECONDS": "620"}
     if name.endswith("_PORT"):
         return "8401"

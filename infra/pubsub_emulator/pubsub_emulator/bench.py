@@ -33,7 +33,7 @@ _BATCH: Final = 500
 _IN_FLIGHT: Final = 8
 _PAYLOAD: Final = b"x" * 200
 _STREAMED: Final = 4000
-"""Of what was published: at Google's 2,000 a second, all of it would take most of the run."""
+"""Messages that are streamed, of all that were published: at Google's 2,000 a second, all would take most of the run."""
 _CHANNEL: Final = [("grpc.max_receive_message_length", -1)]
 _numbers = itertools.count()
 
@@ -148,7 +148,7 @@ async def compare(ours: str, googles: str, rounds: int, messages: int, singles: 
 
 
 def run(jar: Path, rounds: int, messages: int, singles: int) -> None:
-    """Run ours as a process of its own, on a temporary folder."""
+    """Compare both emulators. Ours runs as a process of its own, on a temporary folder."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         ours = stack.enter_context(started(Path(folder))).target

@@ -54,7 +54,7 @@ class Broker:
     # ── messages come in ──
 
     async def publish(self, topic: Topic, request: Raw, encoded: bytes) -> list[str]:
-        """Returns the message ids once the messages are on disk."""
+        """Publish a request to a topic. Returns the message ids once the messages are on disk."""
         batch = self._batch(topic, request)
         await self._keep(topic, batch, encoded)
         return list(map(str, batch.ids))
@@ -78,7 +78,7 @@ class Broker:
     # ── messages are settled ──
 
     def acknowledge(self, subscription: Subscription, ack_ids: Sequence[str]) -> tuple[Awaitable[None], list[str]]:
-        """Returns a future that is done when the ack is on disk, and the ack ids that came too late."""
+        """Ack messages. Returns a future that is done when the ack is on disk, and the ack ids that came too late."""
         if self.faults.active and not subscription.exactly_once:
             topic = subscription.config.topic
             ack_ids = [ack_id for ack_id in ack_ids if not self.faults.strikes("forget-acks", topic)]

@@ -80,7 +80,7 @@ class Catalog:
         await self._store.submit(sql.put_topic(topic.id, topic.config.name, topic.config.SerializeToString()))
 
     async def delete_topic(self, topic: Topic) -> None:
-        """Its subscriptions keep what they hold."""
+        """Delete a topic. Its subscriptions keep the messages that they hold."""
         del self.topics[topic.config.name]
         changes = [sql.delete_topic(topic.id), sql.reclaim_topic(topic.id, before=now())]
         for subscription in self.subscriptions.values():
@@ -120,7 +120,7 @@ class Catalog:
         await self._store.submit(*deleted, *self.reclaim_all(subscription))
 
     async def detach(self, subscription: Subscription) -> None:
-        """It gets nothing more from its topic, and its backlog is deleted."""
+        """Detach a subscription from its topic: it gets no more messages, and its backlog is deleted."""
         subscription.config.detached = True
         self._let_go(subscription)
         subscription.end(detached(subscription))

@@ -25,16 +25,19 @@ def main() -> None:
 @main.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), required=True, help="For PUBSUB_EMULATOR_HOST; 0 picks a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    required=True,
+    help="gRPC port, for PUBSUB_EMULATOR_HOST; 0 picks a free one.",
 )
 @click.option(
     "--http-port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="Health, faults, keys; 0, the default, picks a free one.",
+    help="HTTP port for health, faults and keys; 0, the default, picks a free one.",
 )
 @click.option(
-    "--data-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where its state lives."
+    "--data-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder of its database."
 )
 @click.option(
     "--allow-host",
@@ -97,16 +100,20 @@ def skip_clients() -> None:
 
 
 @main.command()
-@click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True, help="Of the comparison.")
+@click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True, help="Rounds of the comparison.")
 @click.option(
     "--messages",
     type=click.IntRange(500, 1_000_000),
     default=40_000,
     show_default=True,
-    help="Published in each round.",
+    help="Messages published in each round.",
 )
 @click.option(
-    "--singles", type=click.IntRange(1, 10_000), default=30, show_default=True, help="For the latency, in each round."
+    "--singles",
+    type=click.IntRange(1, 10_000),
+    default=30,
+    show_default=True,
+    help="Messages for the latency, in each round.",
 )
 def bench(rounds: int, messages: int, singles: int) -> None:
     """Compare with Google's emulator, side by side in one run."""

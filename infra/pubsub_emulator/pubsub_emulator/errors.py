@@ -1,4 +1,4 @@
-"""What the emulator refuses, and why.
+"""The errors of the emulator: refused requests, and reasons for which it cannot start.
 
 PubSubError
 ├── CallRefused           an RPC is answered with a gRPC status; the message names the field

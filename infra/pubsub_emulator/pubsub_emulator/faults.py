@@ -1,8 +1,8 @@
 """Faults: the failures that the service may show, switched on and off while the emulator runs.
 
 Each has a `rate` (a probability from 0 to 1, default 1) and an optional `topic` (its id or full name; default every topic). They
-stay inside what the service promises: exactly-once subscriptions are sent no copies and their acks count, and no ordering key is
-shuffled.
+stay within what the service promises: exactly-once subscriptions are sent no copies and their acks count, and the messages of an
+ordering key keep their order.
 """
 
 import asyncio

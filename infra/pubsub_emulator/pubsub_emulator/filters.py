@@ -34,7 +34,7 @@ _NAMED_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", 
 class Filter:
     matches: Test
     everything: bool = False
-    """True for the empty filter, so that the hot path need not look at attributes at all."""
+    """True for the empty filter, so that the hot path need not examine attributes at all."""
 
     @classmethod
     def parse(cls, text: str) -> Filter:
@@ -46,7 +46,7 @@ class Filter:
 
 
 class _Parser:
-    """Recursive descent; each method eats one rule and returns its test."""
+    """Recursive descent; each method parses one rule and returns its test."""
 
     def __init__(self, text: str) -> None:
         self._tokens = list(_tokenize(text))

@@ -1,4 +1,4 @@
-"""Google's own emulator, where it is installed: found and run, so that ours can be compared with it.
+"""Finds and runs Google's own emulator, if it is installed, so that ours can be compared with it.
 
 It needs Java and the `pubsub-emulator` component of the Google Cloud SDK, but neither `gcloud` nor an account.
 """
@@ -29,7 +29,7 @@ _STOP_SECONDS: Final = 5.0
 
 
 def find() -> Path | None:
-    """The emulator's jar, or None if it or Java is missing. The newest, where there are several."""
+    """The emulator's jar, the newest if there are several; None if it or Java is missing."""
     if _java() is None:
         return None
     for root in _roots():
@@ -44,7 +44,7 @@ def running(jar: Path) -> Iterator[str]:
     """Run it on a free port until the block is left; yields host:port, as PUBSUB_EMULATOR_HOST wants it."""
     java = _java()
     if java is None:
-        raise FileNotFoundError("Java is needed to run Google's Pub/Sub emulator, and there is none on the PATH")
+        raise FileNotFoundError("Google's Pub/Sub emulator needs Java, and there is no java on the PATH: install Java")
     port = _free_port()
     process = subprocess.Popen(
         [java, "-Xmx512m", "-jar", str(jar), "--host=127.0.0.1", f"--port={port}"],
@@ -65,7 +65,7 @@ def running(jar: Path) -> Iterator[str]:
 
 
 def _free_port() -> int:
-    """From below the range that systems take for outgoing connections: one of those could have it before Java has started."""
+    """A port below the range of outgoing connections, one of which could take the port before Java has started."""
     for port in random.SystemRandom().sample(range(10_000, 32_000), 50):
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port

@@ -29,7 +29,7 @@ _SHAPE: Final = re.compile(r"([0-9a-f]{1,12})-([0-9a-f]{1,16})-[0-9a-f]{1,20}")
 # Starting from the clock, so that an ack id from before a restart is never given out again.
 _lease_number = itertools.count(time.time_ns())
 _SMALL: Final = 10_000
-"""An alarm with fewer entries is not worth tidying."""
+"""Alarms with fewer entries are not tidied."""
 
 
 @dataclass(eq=False, slots=True)
@@ -37,20 +37,20 @@ class Consumer:
     """A pull, a stream or the push loop."""
 
     ack_deadline: float
-    """Seconds for which what it is handed is leased."""
+    """Seconds for which messages are leased to this consumer."""
     max_messages: int = 0
     """How many unsettled messages it accepts; 0 means no limit of its own."""
     max_bytes: int = 0
     outstanding: int = 0
     outstanding_bytes: int = 0
     batch: list[Handed] = field(default_factory=list)
-    """Handed over and not yet on the wire. It gets no more until the batch is sent, which is the back-pressure."""
+    """Messages handed over and not yet sent. The consumer gets no more until they are sent, which is the back-pressure."""
     busy: bool = False
     ended: CallRefused | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def room(self) -> tuple[int, int]:
-        """How many messages and bytes it can be handed now."""
+        """How many messages and bytes the consumer can be handed now."""
         if self.busy or self.ended:
             return 0, 0
         messages, size = CHUNK_MESSAGES, CHUNK_BYTES
@@ -117,7 +117,7 @@ class Leases:
         return len(self._by_ack_id)
 
     def grant(self, consumer: Consumer, taken: list[Delivery]) -> tuple[float, list[Handed]]:
-        """Returns when the leases end, and what to send."""
+        """Lease messages to a consumer. Returns when the leases end, and the ack ids with their messages."""
         deadline = asyncio.get_running_loop().time() + consumer.ack_deadline
         batch: list[Handed] = []
         for delivery in taken:
@@ -141,7 +141,7 @@ class Leases:
             delivery.consumer = None
 
     def look_up(self, ack_ids: Sequence[str]) -> list[tuple[str, Delivery | None]]:
-        """None for those whose lease is over. All are looked up before anything changes: a bad one refuses the whole request."""
+        """The delivery of each ack id; None if its lease is over. Raises for an invalid ack id before anything has changed."""
         found = [(ack_id, self._by_ack_id.get(ack_id)) for ack_id in ack_ids]
         for ack_id, delivery in found:
             if delivery is None and message_of(ack_id, self._subscription_id) is None:
@@ -150,7 +150,7 @@ class Leases:
 
 
 class Alarm:
-    """One timer for all the deadlines of a subscription, which rings with everything that is due.
+    """One timer for all deadlines of a subscription, which calls `ring` with the messages that are due.
 
     An entry is a whole batch, because a batch shares its deadline. Settled messages stay in their entry until it
     is due or `_tidy` removes them.
@@ -204,7 +204,7 @@ class Alarm:
 
 
 def _still_due(handed: list[Handed], when: float) -> list[Handed]:
-    """Without those that were settled, handed out anew or extended in the meantime."""
+    """The messages that were not settled, handed out anew or extended in the meantime."""
     return [
         (ack_id, delivery)
         for ack_id, delivery in handed

@@ -37,7 +37,7 @@ class Message:
     batch: Final[Batch]
     id: Final[int]
     raw: Final[Raw]
-    """As it was published, without message id and publish time."""
+    """The message as it was published, without message id and publish time."""
 
     def copy_to(self, raw: Raw) -> None:
         """Write the message as a subscriber receives it."""
@@ -119,7 +119,7 @@ class Lane:
         return list(self.held)
 
     def settle(self) -> None:
-        """One of `held` was acked. Once none is unsettled, all of them are dropped."""
+        """Call it when one of `held` was acked. Once none is unsettled, all of them are dropped."""
         self.unsettled -= 1
         if not self.unsettled:
             self.held.clear()

@@ -1,4 +1,4 @@
-"""The frame of the process: JSON log lines on standard output, and an orderly stop on SIGTERM or SIGINT."""
+"""Runs a process: JSON log lines on standard output, and an orderly stop on SIGTERM or SIGINT."""
 
 import asyncio
 import json

@@ -42,12 +42,12 @@ class Ready:
         self.queue = deque(entries)
 
     def join_lane(self, delivery: Delivery) -> None:
-        """Append it to the lane of its ordering key."""
+        """Append a delivery to the lane of its ordering key."""
         lane = delivery.lane = self._lanes.setdefault(delivery.message.raw.ordering_key, Lane())
         lane.waiting.append(delivery)
 
     def offer(self, delivery: Delivery, first: bool = False) -> None:
-        """Queue it to be handed out: itself, or its lane if that is free."""
+        """Queue a delivery to be handed out: the delivery itself, or its lane if the lane is free."""
         lane = delivery.lane
         if lane is None:
             (self.queue.appendleft if first else self.queue.append)(delivery)
@@ -56,7 +56,7 @@ class Ready:
             self.queue.append(lane)
 
     def take(self, messages: int, size: int) -> list[Delivery]:
-        """As many as fit into both limits, and at least one if there is any."""
+        """Hand out as many as fit into both limits, and at least one if there is any."""
         taken: list[Delivery] = []
         while self.queue and messages > 0 and size > 0:
             entry = self.queue.popleft()
@@ -76,13 +76,13 @@ class Ready:
         return taken
 
     def settled(self, delivery: Delivery) -> None:
-        """After its ack: offer the next of its key."""
+        """Call it after an ack: it offers the next message of the ordering key."""
         if lane := delivery.lane:
             lane.settle()
             self._go_on(lane, delivery)
 
     def remove(self, delivery: Delivery) -> None:
-        """Drop it without an ack; it is not handed out again."""
+        """Drop a delivery without an ack; it is not handed out again."""
         if lane := delivery.lane:
             if delivery in lane.waiting:
                 lane.waiting.remove(delivery)

@@ -36,7 +36,7 @@ _OPTIONS: Final = [
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     ("grpc.max_send_message_length", -1),
     ("grpc.so_reuseport", 0),
-    # Clients ping idle streams to keep them alive; do not take it for an attack.
+    # Clients ping idle streams to keep them alive. With its defaults, gRPC would close such connections.
     ("grpc.http2.max_ping_strikes", 0),
 ]
 
@@ -109,12 +109,12 @@ class EmulatorProcess:
     _process: subprocess.Popen[str]
 
     def kill(self) -> None:
-        """As `kill -9` does: without finishing or flushing anything."""
+        """Kill the process as `kill -9` does: it finishes and flushes nothing."""
         self._process.kill()
         self._process.wait()
 
     def pause(self) -> None:
-        """The process stops where it is: connections stay open, and nothing is answered."""
+        """Suspend the process: connections stay open, and nothing is answered."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:

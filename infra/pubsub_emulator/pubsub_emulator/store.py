@@ -57,7 +57,7 @@ class Store:
         return self._database.execute(query).fetchall()
 
     def held_batches(self) -> list[Batch]:
-        """Those that some subscription still holds a message of."""
+        """The batches of which some subscription still holds a message."""
         held = "EXISTS (SELECT 1 FROM backlog WHERE backlog.message BETWEEN batch.id AND batch.last)"
         return [_batch(row) for row in self._database.execute(f"{_BATCHES} WHERE {held}")]
 
@@ -72,7 +72,7 @@ class Store:
         return self._enqueue(statements)
 
     async def retained(self, topic_id: int, since: int) -> list[Batch]:
-        """What was published to a topic from this time (in microseconds) on, and submitted before this call."""
+        """The batches published to a topic from this time (in microseconds) on, and submitted before this call."""
         query = f"{_BATCHES} WHERE topic = ? AND published_at >= ? ORDER BY id"
         return [_batch(row) for row in await self._enqueue([(query, (topic_id, since))])]
 
@@ -85,7 +85,7 @@ class Store:
         return job.future
 
     async def close(self) -> None:
-        """Finish what was submitted, fold the write-ahead log into the database, and let go of the folder."""
+        """Finish what was submitted, write the write-ahead log back into the database, and unlock the folder."""
         if self._loop:
             self._inbox.put(None)
             await asyncio.to_thread(self._writer.join)
@@ -184,7 +184,7 @@ def _problem(database: sqlite3.Connection) -> str | None:
     application = database.execute("PRAGMA application_id").fetchone()[0]
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if application != sql.APPLICATION_ID:
-        return "its first page does not carry our mark"
+        return "its application id is not that of a Pub/Sub emulator"
     if version != sql.FORMAT:
         return f"it has format {version}, and this program reads format {sql.FORMAT}"
     result = str(database.execute("PRAGMA quick_check(1)").fetchone()[0])
@@ -192,7 +192,7 @@ def _problem(database: sqlite3.Connection) -> str | None:
 
 
 def _create(path: Path) -> None:
-    """Under another name first: a database that is there but empty is then always damage, never an interrupted start."""
+    """Create the database under another name first, so that an empty one is always damage and never an interrupted start."""
     if path.with_name(f"{DATABASE}-wal").exists():
         raise DataFolderCorrupt(f"{path} is missing, but its write-ahead log is there. Restore it from a copy.")
     fresh = path.with_name(f"{DATABASE}.new")

@@ -21,7 +21,7 @@ _ONLY_FIRST: Final = ("subscription", "client_id", *_LIMITS, "protocol_version")
 
 
 class Stream:
-    """Two sides: `_read` runs as a task, `_send` in the RPC's own coroutine, because only one may write."""
+    """One stream. `_read` runs as a task and `_send` in the RPC's own coroutine, because only one may write."""
 
     def __init__(self, broker: Broker, subscription: Subscription, first: Raw, context: Context) -> None:
         self._broker: Final = broker
@@ -39,7 +39,7 @@ class Stream:
     async def serve(
         cls, broker: Broker, find: Callable[[str], Subscription], requests: AsyncIterator[Raw], context: Context
     ) -> None:
-        """Until the client closes its side, cancels, breaks the rules, or the subscription is gone."""
+        """Serve until the client closes its side, cancels, sends an invalid request, or the subscription is deleted."""
         first = await anext(requests, None)
         if first is None:
             return
@@ -118,7 +118,7 @@ class Stream:
     async def _acknowledge(self, ack_ids: list[str]) -> None:
         stored, stale = self._broker.acknowledge(self._subscription, ack_ids)
         if not self._subscription.exactly_once:
-            return  # there is no answer that the disk would have to come before
+            return  # no answer has to wait for the disk
         await stored
         response = self._response()
         response.acknowledge_confirmation.ack_ids.extend(set(ack_ids) - set(stale))

@@ -28,7 +28,7 @@ class Keeper(Protocol):
     faults: Faults
 
     def dead_letter(self, subscription: Subscription, delivery: Delivery) -> bool:
-        """Forward to the dead-letter topic; False when there is none any more."""
+        """Forward a message to the dead-letter topic; False if the topic was deleted."""
 
     def remember_failures(self, subscription: Subscription, delivery: Delivery) -> None: ...
 
@@ -127,7 +127,7 @@ class Subscription:
         self.dispatch()
 
     def leave(self, consumer: Consumer) -> None:
-        """What it was handed but not sent is ready again at once; what it was sent stays leased until the deadline."""
+        """Remove a consumer. Messages not yet sent to it are ready again at once; those sent stay leased until the deadline."""
         if consumer in self._consumers:
             self._consumers.remove(consumer)
         if consumer.batch:
@@ -172,7 +172,7 @@ class Subscription:
     # ── messages are settled ──
 
     def ack(self, ack_ids: Sequence[str]) -> tuple[list[Message], list[str]]:
-        """Returns the messages that are now done, and the ack ids that came too late."""
+        """Ack messages. Returns those that are now done, and the ack ids that came too late."""
         done: list[Message] = []
         stale: list[str] = []
         for ack_id, delivery in self._leases.look_up(ack_ids):
@@ -212,8 +212,8 @@ class Subscription:
         self._consumers.clear()
 
     def _late(self, ack_id: str) -> Delivery | None:
-        """Without exactly-once an ack after the deadline, or from before a restart, still counts. Not with an ordering key: there
-        the message is already part of a replay."""
+        """The delivery of an ack id without a lease, if its ack still counts. Without exactly-once it does, even after a restart.
+        With an ordering key it does not, because the message is already part of a replay."""
         delivery = self.pending.get(message_of(ack_id, self.id) or 0)
         return None if delivery is None or delivery.lane else delivery
 
@@ -245,7 +245,7 @@ class Subscription:
         self.dispatch()
 
     def _rewind(self, delivery: Delivery) -> None:
-        """With an ordering key: everything that was handed out after it comes back too, what was acked as well."""
+        """With an ordering key, every message handed out after this one is delivered again as well, also those already acked."""
         if delivery.lane is None:
             return
         revived = []

@@ -59,7 +59,7 @@ _LARGEST_PAGE: Final = 1000
 
 
 def unary(method: Method, request: Raw, response: Raw) -> grpc.RpcMethodHandler[Any, Any]:
-    """The method gets a message, or with `bytes` as the request the message as it was sent."""
+    """A handler of one RPC. The method gets a message, or with `bytes` as the request the encoded message."""
     read = None if request is bytes else request.FromString
     return grpc.unary_unary_rpc_method_handler(
         _guarded(method), request_deserializer=read, response_serializer=response.SerializeToString

@@ -13,7 +13,7 @@ JAR = google.find()
 
 @pytest.fixture(scope="session")
 def googles_target() -> Iterator[str]:
-    """One process for all tests."""
+    """The address of Google's emulator: one process for all tests."""
     assert JAR
     with google.running(JAR) as target:
         yield target
@@ -21,14 +21,14 @@ def googles_target() -> Iterator[str]:
 
 @pytest.fixture
 async def emulator(tmp_path: Path) -> AsyncIterator[Running]:
-    """Ours, alone in this test."""
+    """Our emulator, started for this test alone."""
     async with running(tmp_path / "pubsub") as embedded:
         yield embedded
 
 
 @pytest.fixture
 def emulator_process(tmp_path: Path) -> Iterator[str]:
-    """Ours as a process of its own, for clients that have no event loop."""
+    """Our emulator as a process of its own, for clients that have no event loop."""
     with started(tmp_path / "pubsub") as process:
         yield process.target
 
@@ -43,7 +43,7 @@ async def ours(emulator: Running, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     params=["ours", pytest.param("googles", marks=pytest.mark.skipif(JAR is None, reason="Google's is not installed"))]
 )
 async def bus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Bus]:
-    """The contract is for both."""
+    """Each emulator in turn: the contract is for both."""
     if request.param == "googles":
         async with connected(request.getfixturevalue("googles_target"), monkeypatch, google=True) as googles:
             yield googles
@@ -54,7 +54,7 @@ async def bus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, t
 
 @pytest.fixture
 async def buses(ours: Bus, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Bus]]:
-    """Both at once, for cases that only wait."""
+    """Both emulators at once, for cases that only wait."""
     if JAR is None:
         yield [ours]
     else:

@@ -1,4 +1,4 @@
-"""That the contract is complete, and what it does not number: confirmations and pings, keys side by side, the threaded client."""
+"""The contract is complete; and what it does not number: confirmations and pings, keys side by side, the threaded client."""
 
 import asyncio
 import queue

@@ -16,7 +16,7 @@ SLACK = 0.5
 
 
 async def test_25_31_32_a_lease_holds_ends_at_its_deadline_and_can_be_extended(buses: list[Bus]) -> None:
-    """The shortest lease is ten seconds, so they wait together, on both emulators at once."""
+    """The shortest lease is ten seconds, so these cases wait together, on both emulators at once."""
     held, ended = a_leased_message_is_not_delivered_again, a_lease_ends_at_its_deadline
     claims = (held, ended, an_extension_keeps_the_lease_past_its_deadline)
 

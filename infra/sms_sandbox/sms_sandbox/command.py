@@ -20,7 +20,7 @@ def main() -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), required=True, help="Port to listen on; 0 picks a free one.")
 @click.option(
-    "--data-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where its state lives."
+    "--data-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder of its database."
 )
 @click.option(
     "--callback-retries",
@@ -30,8 +30,8 @@ def main() -> None:
     help="Retries of a callback that failed.",
 )
 @click.option("--pace", type=click.FloatRange(0, 60), default=0.4, show_default=True, help="Seconds between statuses.")
-@click.option("--inbound-url", envvar="SMS_INBOUND_URL", help="Where replies of phones are posted.")
-@click.option("--auth-token", envvar="TWILIO_AUTH_TOKEN", help="The only token accepted; without it, any is.")
+@click.option("--inbound-url", envvar="SMS_INBOUND_URL", help="URL to which replies of phones are posted.")
+@click.option("--auth-token", envvar="TWILIO_AUTH_TOKEN", help="The only accepted token. [default: any token]")
 @click.option(
     "--allow-host",
     "allow_hosts",

@@ -111,7 +111,7 @@ class Courier:
         self.wake.set()
 
     async def _post(self, client: httpx.AsyncClient, callback: Callback) -> str | None:
-        """None if it was answered, else the error. A 4xx counts as answered: a retry would not change it."""
+        """Send a webhook; None if it was answered, else the error. A 4xx counts as answered: a retry would not change it."""
         parameters = json.loads(callback.parameters)
         token = self.auth_token or self.store.token_of(callback.account_sid) or ""
         headers = {

@@ -1,4 +1,4 @@
-"""The faults: off unless set, set while the sandbox runs, kept over a restart.
+"""The faults of the sandbox. They are off by default, switched on while the sandbox runs, and kept over a restart.
 
 A fault strikes a phone's n-th opportunity if a draw from (seed, fault, phone, n) falls below its rate. So the same seed gives
 the same faults to the same phone, however the requests of different phones interleave and whichever client sends them.

@@ -74,7 +74,7 @@ class Message:
         }
 
     def as_seen(self) -> dict[str, object]:
-        """The sandbox's view, for people and tests: what is there, whatever the faults hide from the API."""
+        """The sandbox's view, for people and tests: it also shows what faults hide from the API."""
         return {
             "sid": self.sid,
             "to": self.recipient,

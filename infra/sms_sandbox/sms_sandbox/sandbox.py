@@ -16,7 +16,7 @@ from sms_sandbox.store import Store
 
 PING_SECONDS = 15.0
 BACKLOG = 1000  # a listener this far behind is dropped; it connects again and reads the state afresh
-BATCH = 500  # messages moved in one go
+BATCH = 500  # messages moved in one transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def create_app(sandbox: Sandbox) -> Litestar:
 
 
 async def note_bug(error: Exception, _: Scope) -> None:
-    """A bug must not be taken for the fault created-500."""
+    """Log an unexpected error, so that it is not taken for the fault created-500."""
     if not isinstance(error, HTTPException | TwilioError | BadFault):
         log.error("unexpected error", exc_info=error)
 

@@ -132,7 +132,7 @@ class Store:
         return int(self._scalar("SELECT count(*) FROM message WHERE direction <> 'inbound' AND status <> 'late'") or 0)
 
     def outbound_after(self, sid: str, limit: int) -> list[Message]:
-        """In the order of their sids, so that all of them can be read a page at a time while new ones come."""
+        """Messages to phones in the order of their sids, so that all can be read a page at a time while new ones come."""
         where = "sid > ? AND direction = 'outbound-api' AND status <> ?"
         return self._messages(where, (sid, LATE), limit=limit, order="sid")
 

@@ -122,7 +122,7 @@ def _whole(query: dict[str, str], key: str, default: int) -> int:
 
 
 def _day(query: dict[str, str], key: str) -> str | None:
-    """Only the day counts, even if a time is given: that is all Twilio promises."""
+    """The day of a date filter. A time is ignored, because Twilio promises the day only."""
     if key not in query:
         return None
     try:
@@ -132,7 +132,7 @@ def _day(query: dict[str, str], key: str) -> str | None:
 
 
 class CuttableConnection(H11Protocol):
-    """Hands every request the means to cut its own connection, as `hang_up` in the ASGI state.
+    """Lets a request cut its own connection, by `hang_up` in the ASGI state.
 
     ASGI has no way to close a connection without an answer.
     """

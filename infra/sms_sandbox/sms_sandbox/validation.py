@@ -55,7 +55,7 @@ class Outcome:
 
 
 def take(sandbox: Sandbox, account_sid: str, form: Mapping[str, str]) -> Outcome:
-    """One transaction: it is committed when this returns."""
+    """Accept or refuse a request to send, in one transaction, which is committed when this returns."""
     with sandbox.store.transaction():
         outcome, created = _take(sandbox, account_sid, form)
     if created and created.status != LATE:
@@ -93,7 +93,7 @@ def _take(sandbox: Sandbox, account_sid: str, form: Mapping[str, str]) -> tuple[
 
 
 def check(form: Mapping[str, str], callback_hosts: Collection[str]) -> int | None:
-    """The code of what is wrong with the request, if anything. `callback_hosts` are allowed beside this machine."""
+    """The error code of the request; None if it is valid. `callback_hosts` are allowed beside this machine."""
     to, sender, service = form.get("To", ""), form.get("From", ""), form.get("MessagingServiceSid", "")
     body, callback = form.get("Body", ""), form.get("StatusCallback", "")
     if not to:
@@ -114,7 +114,7 @@ def check(form: Mapping[str, str], callback_hosts: Collection[str]) -> int | Non
 
 
 def _is_callback(url: str, hosts: Collection[str]) -> bool:
-    """Twilio calls any public address. The sandbox calls this machine, so that no request makes it call something else."""
+    """Whether the sandbox may call the URL. Twilio calls any public address; the sandbox calls only this machine and `hosts`."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -188,6 +188,6 @@ def reply_from_phone(sandbox: Sandbox, phone: str, body: str) -> Message:
 
 
 def _opt_out_type(body: str) -> str | None:
-    """Only a keyword alone counts: ` Stop.` does, `please stop` does not."""
+    """The kind of keyword that a reply is, or None. Only a keyword alone counts: ` Stop.` does, `please stop` does not."""
     word = re.sub(r"[^A-Z]", "", body.upper()) if len(body.split()) == 1 else ""
     return next((kind for kind, words in KEYWORDS.items() if word in words), None)

@@ -26,7 +26,7 @@ _MARK = "INSERT INTO published SELECT position, now() FROM unnest($1::bigint[]) 
 
 
 async def drain(pool: asyncpg.Pool, bus: PubSub) -> int:
-    """One worker: returns how many events it has published when nothing is left."""
+    """Publish until nothing is left, as one worker. Returns how many events it has published."""
     published = 0
     while True:
         async with pool.acquire() as connection, connection.transaction():

@@ -17,7 +17,7 @@ KEYS = 200  # labours that the events are about, in turn
 
 
 async def measure(*, url: str, count: int, chunk: int = CHUNK, traced: bool = False) -> dict[str, Any]:
-    """With `traced`, every event has a trace context."""
+    """Fill the outbox with `count` events. With `traced`, every event has a trace context."""
     engine = create_engine(url, process="bench")
     labours = [uuid7() for _ in range(KEYS)]
     traceparents = contexts() if traced else repeat(None)

@@ -19,7 +19,7 @@ SETTLING = 4  # polls: two to settle the last position, one to raise the bounds 
 
 
 class CountingBus:
-    """The bus, and when it had accepted how many messages. Sets `done` at `count`."""
+    """The bus, with the times at which it had accepted how many messages. Sets `done` at `count`."""
 
     def __init__(self, bus: PubSub, count: int) -> None:
         self._bus, self._count, self.accepted = bus, count, 0
@@ -78,7 +78,7 @@ async def old_transaction(url: str) -> asyncpg.Connection:
 
 
 async def idle_poll(relay: Relay, polls: int) -> float:
-    """As a relay polls that has been idle for a moment: its lanes have settled, which its first polls without work do."""
+    """The median of polls without work, in seconds, after the first ones, in which the lanes settle."""
     for _ in range(SETTLING if polls else 0):
         await relay.run_once()
         await asyncio.sleep(SETTLE_INTERVAL)

@@ -1,4 +1,4 @@
-"""The stages, in the order of an event's path; then what concerns all of it."""
+"""The stages, in the order of an event's path; then the stages that concern the whole path."""
 
 from e2e.experiments.bench.stage import Stage
 from e2e.experiments.bench.stages import (

@@ -106,7 +106,7 @@ class Growth:
         self._programs["ours.holder"].ask(urls=[])
 
     def vacuum(self) -> None:
-        """As autovacuum does, with its pauses."""
+        """Vacuum the full tables as autovacuum does, with its pauses."""
         for url in (self.full.labour, self.full.notification):
             self._environment.settle(url, pauses=True)
 

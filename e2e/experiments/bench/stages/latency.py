@@ -1,4 +1,4 @@
-"""From the tap to both SMS: a whole system that is otherwise idle, one completion at a time."""
+"""Measures the time from a request to both SMS, in a whole system that is otherwise idle, one completion at a time."""
 
 import time
 from collections.abc import Iterator

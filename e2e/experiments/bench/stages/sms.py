@@ -23,7 +23,7 @@ _ARTICLES = """
 
 
 def start_stand_in(environment: Environment) -> str:
-    """Returns its URL."""
+    """Start the stand-in for Twilio, and return its URL."""
     port = free_port_base()
     url = f"http://127.0.0.1:{port}"
     environment.process("-m", "e2e.experiments.bench.sms_stand_in", str(port), ready=url)

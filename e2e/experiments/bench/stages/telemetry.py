@@ -24,7 +24,7 @@ Side = Callable[[], Measured]
 
 
 def start_collector(environment: Environment) -> str:
-    """Returns its URL."""
+    """Start a collector, and return its URL."""
     url = f"http://127.0.0.1:{(port := free_port_base())}"
     environment.process("-m", "e2e.experiments.bench.collector", str(port), ready=url)
     return url

@@ -65,7 +65,7 @@ class Worker:
 
 
 class Semantics(StrEnum):
-    """Of the effect, as long as the design remembers."""
+    """The semantics of the effect, as long as the design remembers what it has handled."""
 
     AT_MOST_ONCE = "at most once"  # may lose
     AT_LEAST_ONCE = "at least once"  # may duplicate

@@ -38,7 +38,7 @@ class DeltasReport:
         return {outcome: counter[outcome] for outcome in STYLES}
 
     def counts(self) -> dict[str, dict[TotalOutcome, int]]:
-        """Of all labours of a design, whatever happened to them."""
+        """The outcomes of all labours of a design, under any misfortune."""
         sums = dict[str, dict[TotalOutcome, int]]()
         for name, result in self.results.items():
             counter = Counter(outcome for outcomes in result.outcomes.values() for outcome in outcomes)
@@ -51,7 +51,7 @@ class DeltasReport:
         ]
 
     def shown_semantics(self, design: str) -> Semantics | None:
-        """What the outcomes show; None if the design both loses and duplicates before it forgets anything."""
+        """The semantics that the outcomes show; None if the design both loses and duplicates before it forgets anything."""
         by_misfortune = self.results[design].outcomes
         seen = {one for name, all_ in by_misfortune.items() if name != FORGETTING for one in all_} - set(RIGHT)
         semantics = {
@@ -117,7 +117,7 @@ def show(report: DeltasReport) -> None:
 
 
 def section(report: DeltasReport) -> str:
-    """Without dates and times, so that a second run changes nothing."""
+    """The section of the page, without dates and times, so that a second run changes nothing."""
     right = ", ".join(f"*{name}*" for name in report.always_right())
     return "\n".join(
         [

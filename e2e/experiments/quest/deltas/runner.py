@@ -33,7 +33,7 @@ PATIENCE = 20  # deliveries of an event that is put back again and again; two ar
 
 
 class TotalOutcome(StrEnum):
-    """Of a labour's totals, compared with every event once."""
+    """A labour's totals, compared with the sum of every event once."""
 
     RIGHT = "right"
     TOO_LITTLE = "too_little"
@@ -119,7 +119,7 @@ async def _run_plan(design: Design, pair: Pair, plan: Plan) -> None:
 
 
 async def _deliver_all(design: Design, pair: Pair, deliveries: Sequence[Delivery]) -> None:
-    """As a bus does: what a worker puts back is delivered again after the others."""
+    """Deliver as a bus does: an event that a worker puts back is delivered again after all others."""
     waiting, attempts = deque(deliveries), Counter[UUID]()
     while waiting:
         delivery = waiting.popleft()
@@ -198,7 +198,7 @@ async def _cost(design: Design, worker: Worker) -> tuple[int, int]:
 
 
 async def _rows(connection: asyncpg.Connection) -> int:
-    """What the design keeps besides the totals."""
+    """The number of rows that the design keeps besides the totals."""
     tables = "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'"
     names = {name for (name,) in await connection.fetch(tables)} - {"total"} | {"processed_event"}
     return sum([await connection.fetchval(f"SELECT count(*) FROM {name}") for name in names])

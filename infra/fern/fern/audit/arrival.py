@@ -2,11 +2,11 @@
 
 on its way  it had less time than `overdue`; only counted
 late        it is overdue, and something will still bring it: a row of the outbox, a message on the bus, a dispatcher
-stuck       a person has to decide: parked, dead-lettered, in doubt for longer than the provider is asked
+stuck       an operator has to decide: parked, dead-lettered, in doubt for longer than the provider is asked
 lost        nothing can bring it: published, not claimed, not dead-lettered, and not on the bus
 
 A subscription whose oldest message is overdue counts as having every event that its consumer has not claimed: the bus does not
-say which messages it has. Without an answer of the bus that holds for the time that it keeps a message.
+say which messages it has. If the bus does not answer, the same is assumed for as long as the bus keeps a message.
 """
 
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from typing import Any
 from fern.audit.run import AuditRun, Event
 from fern.settings import CONSUMERS
 
-# An unknown outcome is settled within the quarantine (15 minutes live) if the provider answers and the policy is not `hold`.
+# An unknown outcome is resolved within the quarantine (15 minutes live) if the provider answers and the policy is not `hold`.
 DECIDED_WITHIN = timedelta(minutes=30)
 
 
@@ -53,7 +53,7 @@ def _why_unpublished(run: AuditRun, source: str, event: Event) -> tuple[str, str
 
 
 def judge_unclaimed(run: AuditRun, taker: str, event: Event) -> None:
-    """Of an event that is published."""
+    """Report a published event that its consumer has not claimed as stuck, late or lost."""
     report, stage, event_id, topic = run.report, run.report.stages["claimed"], event["event_id"], event["topic"]
     subscription, replay = f"{taker}.{topic}", f"fern replay --labour {event['ordering_key']} --type {topic}"
     if reason := run.dead.get((taker, str(event_id))):
@@ -97,12 +97,12 @@ def _why_unclaimed(run: AuditRun, subscription: str, topic: str, published_at: d
 
 
 def judge_unsettled(run: AuditRun, message: Any) -> None:
-    """Of a message of the ledger without a final state."""
+    """Report a message of the ledger without a final state, if it is stuck or late."""
     stage, state, since = run.report.stages["texts"], message["state"], message["in_doubt_at"] or message["created_at"]
     stage.due += 1
     if state == "IN_DOUBT" and since < run.now - DECIDED_WITHIN:
         stage.held += 1
-        what = f"Message {message['id']} about this event has been IN_DOUBT for {_age(run, since)}: a person has to decide."
+        what = f"Message {message['id']} about this event has been IN_DOUBT for {_age(run, since)}: an operator has to decide."
         run.report.add("stuck", message["event_id"], "texts", what, f"fern sms ls --state {state}")
         return
     stage.waiting += 1

@@ -1,7 +1,7 @@
 """The audit: compares every event and every text, from the committed row to the phone, while everything runs.
 
-`reconciliation` compares what the two services recorded about the same events. Here are the last two hops: every message of the
-ledger against the status that the Labour service has of it, and against the texts that the provider has.
+`reconciliation` compares what the two services recorded about the same events. This module compares the last two hops:
+every message of the ledger against the status that the Labour service has of it, and against the texts that the provider has.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ from messaging.tls import split_tls
 __all__ = ["AuditReport", "Finding", "Kind", "audit"]
 
 PAGE = 1000  # texts in one answer of the sandbox
-PAGE_SECONDS = 5.0  # for such an answer
+PAGE_SECONDS = 5.0  # for one page
 OVERDUE = 120.0  # seconds; the bus waits up to 60 s before it delivers again
 
 _TOLD = "SELECT notification_id, labour_id, status FROM told WHERE notification_id > $1 AND notification_id <= $2"
@@ -107,7 +107,7 @@ async def audit(
     overdue_seconds: float = OVERDUE,
     progress: ShowProgress = lambda what, done, of: None,
 ) -> AuditReport:
-    """Raises `NotRunning` if a database or the sandbox does not answer.
+    """Compare everything, and return the findings. Raises `NotRunning` if a database or the sandbox does not answer.
 
     databases         the URL of `labour` and of `notification`
     sandbox           the URL of the SMS sandbox; None if there is none to compare with
@@ -172,7 +172,7 @@ async def _connect(url: str, stack: AsyncExitStack) -> asyncpg.Connection:
 
 
 async def _compare_told(run: AuditRun) -> None:
-    """The Labour service has the status that the ledger has, or an older one with the newer on its way."""
+    """Check that the Labour service has the ledger's status of each message, or an older one while the newer is on its way."""
     told, ledger = run.databases["labour"], run.databases["notification"]
     lists = [(told, "SELECT notification_id AS id FROM told"), (ledger, "SELECT id FROM notification")]
     async for low, high in chunks(lists, run.end):
@@ -202,7 +202,7 @@ async def _judge_unsettled(run: AuditRun) -> None:
 
 
 async def _count_superseded(run: AuditRun) -> None:
-    """Messages that were not sent, because a newer one to the same person about the same labour was."""
+    """Count the superseded messages, and report those whose person has no newer message about the same labour."""
     ledger = run.databases["notification"]
     async with ledger.transaction(readonly=True):
         async for row in ledger.cursor(_SUPERSEDED, prefetch=CHUNK):
@@ -221,7 +221,7 @@ async def _check_order_of_texts(run: AuditRun) -> None:
 
 
 async def _compare_texts(run: AuditRun, sandbox: str | None) -> None:
-    """Merges both sides in the order of their sids. Without a sandbox, the sids in the ledger count as texts."""
+    """Compare ledger and provider in the order of their sids. Without a sandbox, the sids in the ledger count as texts."""
     stage, ledger = run.report.stages["texts"], run.databases["notification"]
     if sandbox is None:
         sent = await ledger.fetchval("SELECT count(sid) FROM notification")
@@ -266,7 +266,7 @@ def _judge_missing(run: AuditRun, row: asyncpg.Record) -> None:
 
 
 async def _judge_unknown(run: AuditRun, messages: list[dict[str, Any]]) -> None:
-    """Texts whose sid the ledger did not have when it was read: it may have it by now, or the message may be in doubt."""
+    """Judge texts whose sid the ledger did not have when it was read. It may have the sid now, or the message may be in doubt."""
     if not messages:
         return
     report, stage = run.report, run.report.stages["texts"]

@@ -1,7 +1,7 @@
 """Compares what the two services have recorded about the same events, while both go on writing.
 
-Everything is read in the order of ids, one chunk at a time, so memory does not grow with the number of events. The databases
-compare: ids travel from one to the other, and only differences come back.
+Everything is read in the order of ids, one chunk at a time, so memory does not grow with the number of events. The comparison is
+SQL: the ids from one database are parameters of a query in the other, which returns the differences only.
 
 A running system causes no false finding. Of each chunk the outbox is read first and its consumer second, in one snapshot, so a
 missing claim was still missing after its event had been published; a claim without an event is looked up once more in the outbox;
@@ -119,7 +119,7 @@ JudgeEffects = Callable[[AuditRun, list[Event], UUID, UUID, UUID], Awaitable[set
 
 
 async def chunks(lists: Sequence[tuple[asyncpg.Connection, str]], end: UUID) -> AsyncIterator[tuple[UUID, UUID]]:
-    """Ranges of ids, without the first and with the last, with about `CHUNK` rows of each list (a query for `id`)."""
+    """Yield ranges of ids, without the first and with the last, with about `CHUNK` rows of each list (a query for `id`)."""
     low = UUID(int=0)
     while low < end:
         ends = [await database.fetchval(_END_OF_CHUNK.format(query), low, CHUNK - 1) for database, query in lists]
@@ -129,7 +129,7 @@ async def chunks(lists: Sequence[tuple[asyncpg.Connection, str]], end: UUID) -> 
 
 
 async def reconcile_events(run: AuditRun, source: str, takers: Mapping[str, JudgeEffects]) -> None:
-    """Every event of one service's outbox, and its effect on each of these consumers."""
+    """Compare every event of one service's outbox with its effect on each of these consumers."""
     upstream, counted = run.databases[source], 0
     kept, total = await _oldest_kept(upstream), await upstream.fetchval("SELECT count(*) FROM outbox")
     lists = [(upstream, "SELECT event_id AS id FROM outbox")]
@@ -157,7 +157,7 @@ async def reconcile_events(run: AuditRun, source: str, takers: Mapping[str, Judg
 
 
 async def _oldest_kept(database: asyncpg.Connection) -> UUID:
-    """All events created from here on are still in the outbox. Retention deletes by time of publication, so everything published
+    """The id from which on all events are still in the outbox. Retention deletes by time of publication, so everything published
     after the oldest row that is left has been kept.
     """
     oldest: datetime | None = await database.fetchval(_OLDEST_KEPT)
@@ -165,7 +165,7 @@ async def _oldest_kept(database: asyncpg.Connection) -> UUID:
 
 
 async def _judge_claims(run: AuditRun, taker: str, events: Mapping[UUID, Event]) -> list[Event]:
-    """Returns the events with a completed claim. A claim proves that its event was published, even if it is not marked so."""
+    """Return the events with a completed claim. A claim proves that its event was published, even if it is not marked so."""
     stage = run.report.stages["claimed"]
     wanted = [event_id for event_id, event in events.items() if taker in run.consumers.get(event["topic"], ())]
     [claims] = await run.databases[CONSUMERS[taker]].fetch(_CLAIMS, taker, wanted)
@@ -186,7 +186,7 @@ async def _judge_claims(run: AuditRun, taker: str, events: Mapping[UUID, Event])
 
 
 async def _judge_claims_from_nowhere(run: AuditRun, source: str, taker: str, event_ids: list[UUID]) -> None:
-    """Their events may have been committed after the outbox was read, or deleted by retention since."""
+    """Report claims whose event was never committed: not one committed since the outbox was read, nor deleted by retention."""
     upstream = run.databases[source]
     known = await upstream.fetch("SELECT event_id FROM outbox WHERE event_id = ANY($1)", event_ids)
     kept = await _oldest_kept(upstream)
@@ -197,7 +197,7 @@ async def _judge_claims_from_nowhere(run: AuditRun, source: str, taker: str, eve
 
 
 async def judge_ledger(run: AuditRun, events: list[Event], low: UUID, high: UUID, kept: UUID) -> set[UUID]:
-    """Returns the events whose effect on rosters and ledger is not exactly what it should be."""
+    """Judge rosters and ledger, and return the events whose effect on them is not exactly what it should be."""
     database, report = run.databases["notification"], run.report
     changes = [event for event in events if event["topic"].startswith("subscriber.")]
     notifying = [event for event in events if not event["topic"].startswith("subscriber.")]
@@ -239,7 +239,7 @@ def columns(rows: Sequence[Event], *names: str) -> list[list[Any]]:
 
 
 async def compare_rosters(run: AuditRun) -> None:
-    """No roster has more changes than its labour made. (That it has all that were claimed is compared event by event.)"""
+    """Check that no roster has more changes than its labour made. (Whether it has each claimed one is compared by event.)"""
     copies, originals = run.databases["notification"], run.databases["labour"]
     async for low, high in chunks([(copies, "SELECT labour_id AS id FROM roster")], run.end):
         rosters = await copies.fetch(_ROSTERS, low, high)
@@ -249,7 +249,7 @@ async def compare_rosters(run: AuditRun) -> None:
 
 
 async def check_order(run: AuditRun, source: str) -> None:
-    """Of each labour, every event has a higher version than the one before and was published after it."""
+    """Check that each event of a labour has a higher version than the one before it and was published after it."""
     run.progress(f"order of {source}", 0, None)
     async with run.databases[source].transaction(readonly=True):
         async for row in run.databases[source].cursor(_DISORDER, prefetch=CHUNK):

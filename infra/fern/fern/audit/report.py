@@ -12,7 +12,7 @@ from rich.table import Table
 # duplicated    a person got it more than once
 # out-of-order  it was recorded or published before an earlier event of its labour, or sent after a newer text to the same person
 # unexplained   a claim, an effect or a text without an event that causes it, or different from what its event causes
-# stuck         not lost, but it does not go on by itself: parked, dead-lettered, or in doubt for too long
+# stuck         not lost, but no process continues it: parked, dead-lettered, or in doubt for too long
 Kind = Literal["late", "lost", "duplicated", "out-of-order", "unexplained", "stuck"]
 
 ShowProgress = Callable[[str, int, int | None], None]  # what is being read, how many so far, of how many if known
@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Stage:
-    """Of the `due` events, `done` have reached the stage, `waiting` are on their way, and `held` need a person's decision."""
+    """Of the `due` events, `done` have reached the stage, `waiting` are on their way, and `held` need an operator's decision."""
 
     due: int = 0
     done: int = 0
@@ -57,8 +57,8 @@ class AuditReport:
     repeats: int = 0  # deliveries of events that were completed before
     dead: int = 0
     parked: int = 0
-    discarded: int = 0  # outbox rows that a person discarded
-    given_up: int = 0  # dead letters that a person discarded
+    discarded: int = 0  # outbox rows that an operator discarded
+    given_up: int = 0  # dead letters that an operator discarded
     superseded: int = 0  # messages that were not sent, because a newer one to the same person was
     awaiting_consent: int = 0  # messages whose recipients have been asked and have not answered
     texts_compared: bool = False
@@ -72,7 +72,7 @@ class AuditReport:
 
     @property
     def waiting(self) -> int:
-        """On their way, late or not."""
+        """How many events and texts are on their way, late or not."""
         return sum(stage.waiting for stage in self.stages.values())
 
     @property
@@ -81,11 +81,11 @@ class AuditReport:
 
     @property
     def only_late(self) -> bool:
-        """No promise is broken, and no person has to decide anything."""
+        """Whether all findings are late: no promise is broken, and no operator has to decide anything."""
         return not self.clean and not any(count for kind, count in self.totals.items() if kind != "late")
 
     def add(self, kind: Kind, event_id: object, stage: str, what: str, command: str = "") -> None:
-        """Without a `command` that repairs it, the finding has the one that shows every hop of the event."""
+        """Add a finding. Without a `command` that repairs it, its command is the one that shows every hop of the event."""
         self.totals[kind] = self.totals.get(kind, 0) + 1
         if self.totals[kind] <= KEPT:
             self.findings.append(Finding(kind, str(event_id), stage, what, command or f"fern trace {event_id}"))
@@ -115,7 +115,7 @@ def show(report: AuditReport, console: Console) -> None:
 
 
 def _remarks(report: AuditReport, name: str, stage: Stage) -> list[str]:
-    """The other terms of the equation."""
+    """What explains the difference between a stage and the one before it, as numbers with words."""
     remarks = [f"of {stage.due:,}"] if stage.done != stage.due else []
     if name == "texts" and not report.texts_compared:
         remarks.append("by our own ledger, without a sandbox to compare with")

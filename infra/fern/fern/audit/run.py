@@ -46,12 +46,12 @@ class AuditRun:
 
     @property
     def overdue_before(self) -> datetime:
-        """What happened later may still be on its way."""
+        """The time after which an event may still be on its way."""
         return self.now - self.overdue
 
 
 async def read_backlog(bus: str | None) -> dict[str, Backlog] | None:
-    """None if there is no emulator to ask, or it does not answer: Pub/Sub itself does not say which messages it has."""
+    """Ask the emulator; None if there is none or it does not answer. Pub/Sub itself does not say which messages it has."""
     if bus is None:
         return None
     try:

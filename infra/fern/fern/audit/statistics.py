@@ -25,7 +25,7 @@ _DIFFERENCES = """
 
 
 async def judge_statistics(run: AuditRun, events: list[Event], low: UUID, high: UUID, kept: UUID) -> set[UUID]:
-    """Returns the events that are claimed and not counted. Finds those that are counted and not claimed, too."""
+    """Return the events that are claimed and not counted. Those that are counted and not claimed are reported as well."""
     database = run.databases["labour"]
     for row in await database.fetch(_NOT_CLAIMED, max(low, kept), high):
         what = "The statistics have counted this event without a claim."

@@ -19,15 +19,15 @@ from fern.settings import PROJECT_ID, SERVICES, Settings
 
 @click.command()
 @click.option(
-    "--overdue", type=click.FloatRange(0), default=OVERDUE, show_default=True, help="Seconds to the next stage."
+    "--overdue", type=click.FloatRange(0), default=OVERDUE, show_default=True, help="Seconds until the next stage."
 )
 @json_option
 def audit(overdue: float, as_json: bool) -> None:
     """Account for every event: committed = published = claimed = effects = SMS.
 
-    Reads both databases, the dead letters and the SMS sandbox, at any time. Names every event that is not where it should be,
-    with the command to do something about it. Ends with exit code 20 if there is one, and with 26 if all of them are only late:
-    nothing is lost, and each one says what it waits for.
+    Reads both databases, the dead letters and the SMS sandbox, at any time. Prints every event that is not where it should be,
+    with the command to run next. Ends with exit code 20 if there is one, and with 26 if all of them are only late: then nothing
+    is lost, and the output says what each one waits for.
 
     The databases are LABOUR_DATABASE_URL and NOTIFICATION_DATABASE_URL, or those of the local system. A context other than
     `local` needs both variables, because the operators' routes do not show every row.
@@ -82,4 +82,4 @@ async def _dead_letters() -> AsyncIterator[DeadLetter]:
             async for letter in dead_letters(bus):
                 yield letter
     except NotRunning as error:
-        click.echo(f"warning: {error.message}; the audit goes on without them", err=True)
+        click.echo(f"warning: {error.message}; the audit continues without the dead letters", err=True)

@@ -1,4 +1,4 @@
-"""`fern console`: the web page that shows and breaks everything."""
+"""`fern console`: serves the web page that shows every stage and injects faults."""
 
 import click
 
@@ -10,7 +10,7 @@ from servicekit.process import run
 
 @click.group(cls=Group)
 def console() -> None:
-    """The web page that drives a labour, shows every stage live, and injects faults."""
+    """Serve the web page that drives a labour, shows every stage live, and injects faults."""
 
 
 @console.command("serve")

@@ -9,7 +9,7 @@ from fern.output import Group, json_option, print_json, print_table
 
 @click.group(cls=Group)
 def context() -> None:
-    """Systems that the operators' commands can work on: list, show. They are declared in FERN_CONTEXTS, by default
+    """List or show the systems that the operators' commands can work on. They are declared in FERN_CONTEXTS, by default
     ~/.config/fern/contexts.toml. `fern --context NAME` chooses one for a command, and FERN_CONTEXT for all.
     """
 

@@ -1,4 +1,4 @@
-"""`fern contracts`: what is generated from the events, and what was released of them."""
+"""`fern contracts`: generates schemas and pages from the events, keeps released schemas, and checks the events."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ BEGIN, END = "<!-- begin: written by `fern contracts write` -->", "<!-- end -->"
 
 @click.group(cls=Group)
 def contracts() -> None:
-    """The events of both services: their published schemas, and the pages that describe them."""
+    """Write, release and check the schemas of the events, and write the pages that describe them."""
 
 
 @contracts.command()

@@ -43,7 +43,7 @@ def demo(as_json: bool, timeout: float) -> None:
 
 
 def problem_with(people: dict[str, str], texts: list[Text]) -> str | None:
-    """Each person must get one text for each event that notifies, and nothing else but one question for consent."""
+    """What is wrong with the texts, or None. A person must get one for each event that notifies, and at most one question."""
     got = Counter((text.person, text.event_type) for text in texts)
     for person in people:
         for event_type in NOTIFYING:

@@ -1,4 +1,4 @@
-"""`fern deployment`: what is generated for production."""
+"""`fern deployment`: generates files for production."""
 
 import click
 
@@ -9,7 +9,7 @@ from fern.settings import PROJECT_ROOT
 
 @click.group(cls=Group)
 def deployment() -> None:
-    """The files of infra/gcp, infra/kubernetes and infra/observability that follow from infra/topology.toml and alerts.toml."""
+    """Generate files of infra/gcp, infra/kubernetes and infra/observability from infra/topology.toml and alerts.toml."""
 
 
 @deployment.command()

@@ -25,10 +25,10 @@ CONFIRM_SECONDS = 600  # to answer the question; the longest lease there is
 
 
 _selection = options(
-    click.option("--event", type=click.UUID, help="Those of this event."),
-    click.option("--reason", help="Those with this reason."),
-    click.option("--type", help="Those of this event type."),
-    click.option("--consumer", help="Those that this consumer could not handle."),
+    click.option("--event", type=click.UUID, help="Dead letters of this event."),
+    click.option("--reason", help="Dead letters with this reason."),
+    click.option("--type", help="Dead letters of this event type."),
+    click.option("--consumer", help="Dead letters that this consumer could not handle."),
     click.option("--all", is_flag=True, help="Every dead letter."),
 )
 
@@ -48,7 +48,7 @@ def _wanted(
 
 @contextlib.asynccontextmanager
 async def _find(wanted: dict[str, str]) -> AsyncIterator[tuple[PubSub, Look, list[DeadLetter]]]:
-    """All of them, held until the context ends: one that is redriven and dies again must not be found again."""
+    """Hold all dead letters with these attributes until the context ends: one that dies again must not be found again."""
     found = list[DeadLetter]()
     async with open_bus() as bus, Look(bus, [wanted["topic"]] if "topic" in wanted else ()) as look:
         with counting("looking at dead letters") as advance:
@@ -67,7 +67,7 @@ async def _look(wanted: dict[str, str]) -> list[DeadLetter]:
 
 @click.group(cls=Group)
 def dlq() -> None:
-    """Dead letters: list, show, redrive, discard. They hold up no other event, and stay on the bus for 31 days."""
+    """List, show, redrive or discard dead letters. They hold up no other event, and stay on the bus for 31 days."""
 
 
 @dlq.command("ls")

@@ -31,7 +31,7 @@ def doctor(as_json: bool) -> None:
     """Look for problems that would keep the system from starting.
 
     The exit code is that of the first problem found: 10 port taken, 11 Docker silent, 12 Python too old, 13 disk full,
-    14 stale process, 16 Docker too old or gone while the system runs in it, 17 embedded PostgreSQL unusable, 35 FERN_HOME not
+    14 stale process, 16 Docker too old, or stopped while the system runs in it, 17 embedded PostgreSQL unusable, 35 FERN_HOME not
     writable; 0 if there is none.
     """
     results = [_examine(name, check) for name, check in _checks(Settings.load()).items()]
@@ -68,14 +68,14 @@ def _examine(name: str, check: Callable[[], str]) -> CheckResult:
 
 
 def _check_docker(settings: Settings) -> str:
-    """No engine is fine, since there is the embedded runtime, unless the system was started in Docker. One that hangs or is too
-    old is not: `fern up` would choose it.
+    """A missing engine is no problem, because the embedded runtime needs none, unless the system was started in Docker. An engine
+    that hangs or is too old is a problem: `fern up` would choose it.
     """
     engine = find_engine()
     if settings.mode == "docker" and engine.state in ("missing", "silent"):
         kind = DockerSilent if engine.state == "silent" else DockerUnusable
-        what = f"the system was started in Docker, and its engine is gone: {engine.detail}. Start the engine, or run without it."
-        raise kind(what, command=EMBEDDED)
+        what = f"the system was started in Docker, and its engine cannot be used: {engine.detail}."
+        raise kind(f"{what} Start the engine, or run without it.", command=EMBEDDED)
     if engine.state == "missing":
         return f"none, not needed ({engine.detail})"
     require_engine(engine)

@@ -1,4 +1,4 @@
-"""`fern drain`: what a scheduled job does instead of a consumer that runs all the time."""
+"""`fern drain`: handles the messages that wait for a consumer, and ends. For a scheduled job."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from fern.settings import PROJECT_ROOT, Settings
 @click.command()
 @click.argument("consumer", type=click.Choice(["notification"]))
 def drain(consumer: str) -> None:
-    """Pull and handle what waits for CONSUMER, and end once every subscription is empty for 5 seconds.
+    """Pull and handle the messages that wait for CONSUMER. Ends once every subscription has been empty for 5 seconds.
 
     It can run beside other consumers. Subscriptions that are pushed are left to the bus.
     """

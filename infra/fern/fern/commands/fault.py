@@ -1,4 +1,4 @@
-"""`fern fault`: what goes wrong on purpose, on the bus and on the SMS sandbox, while they run.
+"""`fern fault`: injects faults into the bus and the SMS sandbox while they run.
 
 Both serve the same routes, so this module knows neither their faults nor the settings of a fault: `fern fault ls` asks them.
 """
@@ -44,7 +44,7 @@ def list_faults(target: str | None, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
-    "--rate", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Share of calls; 0 clears it."
+    "--rate", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Share of calls; 0 clears the fault."
 )
 def set_fault(target: str, name: str, settings: tuple[str, ...], rate: float) -> None:
     """Switch a fault on.
@@ -80,7 +80,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _settings(item: dict[str, Any]) -> dict[str, Any]:
-    """What is set: a fault without `times` has no limit, and says nothing about it."""
+    """The settings that have a value. A fault without `times` has no limit."""
     hidden = ("target", "name", "description", "active")
     return {key: value for key, value in item.items() if key not in hidden and value is not None}
 

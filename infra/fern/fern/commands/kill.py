@@ -1,4 +1,4 @@
-"""`fern kill`: a crash on purpose."""
+"""`fern kill`: kills a process, as a crash does."""
 
 import click
 

@@ -52,7 +52,7 @@ class _Reader:
         self._positions: dict[Path, int] = {}
 
     def files(self) -> list[Path]:
-        """Also of processes that `fern scale` adds meanwhile, and of those that it has removed."""
+        """The log files, also of processes that `fern scale` has added or removed since the last call."""
         return sorted(self._folder.glob(f"{self._process or '*'}.log"))
 
     @property

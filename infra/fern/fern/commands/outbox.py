@@ -13,11 +13,11 @@ from fern.settings import SERVICES
 
 @click.group(cls=Group)
 def outbox() -> None:
-    """Outbox rows: list, retry, discard. A parked row holds up its own labour until it is retried or discarded."""
+    """List, retry or discard rows of the outboxes. A parked row holds up its own labour until it is retried or discarded."""
 
 
 @outbox.command("ls")
-@click.option("--parked", is_flag=True, help="Only rows that wait for a person's decision, by reason.")
+@click.option("--parked", is_flag=True, help="Only rows that wait for an operator's decision, by reason.")
 @click.option("--rows", is_flag=True, help="With --parked: every row instead of the groups.")
 @click.option("--labour", "labour_id", type=click.UUID, help="Only rows of this labour.")
 @limit_option(100, "Rows per service.")
@@ -97,7 +97,7 @@ def discard(event_id: UUID | None, yes: bool, **group: Any) -> None:
 
 
 def _change(event_id: UUID, verb: str) -> str:
-    """Returns the service in whose outbox the event is."""
+    """Retry or discard one row; returns the service in whose outbox it is."""
     for service in SERVICES:
         try:
             call(service, "POST", f"/operations/outbox/{event_id}/{verb}")
@@ -111,7 +111,7 @@ def _change(event_id: UUID, verb: str) -> str:
 def _change_group(
     verb: str, *, service: str | None, type: str | None, reason: str | None, all_parked: bool, yes: bool
 ) -> int:
-    """Returns the number of rows."""
+    """Retry or discard a group of parked rows; returns their number."""
     if not (reason or type or service or all_parked):
         what = f"no rows to {verb} are named: give an event id, or options for a group."
         raise FernError(what, command=f"fern outbox {verb} --all-parked")

@@ -10,7 +10,7 @@ from fern.sizing import Plan
 
 ASSUMED = f"""
 Estimates. Assumed: a labour is {sizing.WRITES} changes, as many reads, {sizing.PEOPLE} people and {sizing.TEXTS} texts.
-The busiest minutes have {sizing.PEAK:g} times the average load, and half of what is there is used then.
+The busiest minutes have {sizing.PEAK:g} times the average load, and use half of the capacity.
 Events are kept for {sizing.RETENTION_DAYS} days. A process can do what docs/performance.md has measured on {sizing.CORES} cores;
 a database needs at most what was left of them. Prices: US dollars, first half of 2026, tier 1 region,
 with a standby for each database, without discounts; an SMS to the United States at ${sizing.SMS_US:.4f}."""
@@ -28,7 +28,7 @@ with a standby for each database, without discounts; an SMS to the United States
 @click.option("--at-least", type=click.IntRange(1), default=2, show_default=True, help="Replicas without any load.")
 @json_option
 def plan(rates: tuple[float, ...], at_least: int, as_json: bool) -> None:
-    """Say how many of each process and how much database a number of labours an hour needs, and what it may cost a month.
+    """Estimate how many of each process and how much database a number of labours an hour needs, and the cost a month.
 
     Give --labours-per-hour several times to compare. The default is 10, 1,000 and 100,000.
     """
@@ -73,7 +73,7 @@ def _rate(per_second: float) -> str:
 
 
 def _dollars(amount: float) -> str:
-    """Two digits: more would say more than an estimate knows."""
+    """Rounded to two digits: an estimate has no more."""
     if amount < 1:
         return "0" if amount < 0.5 else "1"
     step = 10 ** max(0, len(str(int(amount))) - 2)

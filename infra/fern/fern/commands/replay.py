@@ -1,4 +1,4 @@
-"""`fern replay`: publishes events of the outbox again, after showing what that would do.
+"""`fern replay`: publishes events of the outbox again, after showing the effect.
 
 A replay makes published rows due again, in the order of their positions, and the relay publishes them. A consumer with a claim on
 an event ignores it, so a replay has an effect only where there was none. Parked, discarded and unpublished rows stay as they are.
@@ -28,7 +28,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 @dataclass(slots=True)
 class Effect:
-    """What a replay means for the events of one type and one consumer; `consumer` is None if none takes the type."""
+    """What a replay means for the events of one type and one consumer; `consumer` is None if no consumer takes the type."""
 
     service: str
     type: str
@@ -73,7 +73,7 @@ class Moment(click.ParamType[str]):
 def replay(service: str | None, dry_run: bool, yes: bool, as_json: bool, **selection: Any) -> None:
     """Publish events again, by time, labour or type.
 
-    Shows first which would have an effect and which had it already. With --json it does not ask.
+    Shows first which events would have an effect and which have had it already. With --json it does not ask.
     """
     wanted = {name: str(value) for name, value in selection.items() if value}
     if not wanted:
@@ -178,7 +178,7 @@ def _wait_for_consumers(before: list[Effect]) -> list[str]:
 
 
 def _wait(title: str, total: int, count: Callable[[], int], seconds: float) -> int:
-    """Until `count` is 0, or has not become less for so long. Returns how many are left."""
+    """Wait until `count` returns 0, or has not decreased for `seconds`. Returns how many are left."""
     least, deadline = total, time.monotonic() + seconds
     with counting(title, total) as advance:
         while (left := count()) and time.monotonic() < deadline:

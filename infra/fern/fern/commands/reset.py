@@ -1,4 +1,4 @@
-"""`fern reset`: back to nothing."""
+"""`fern reset`: stops everything and deletes all data and logs."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""`fern retention`: deletes what no replay can need any more."""
+"""`fern retention`: deletes claims and published events that are too old to be replayed."""
 
 import click
 

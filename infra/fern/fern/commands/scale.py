@@ -16,7 +16,7 @@ MOST = 10
 @click.command()
 @click.argument("counts", nargs=-1, required=True, metavar="PROCESS=COUNT...")
 def scale(counts: tuple[str, ...]) -> None:
-    """Run COUNT of a process, from 0 to 10. The others are called PROCESS-2, PROCESS-3 and so on.
+    """Run COUNT of a process, from 0 to 10. The replicas are called PROCESS, PROCESS-2 and so on.
 
     For example: fern scale notification-consumer=3 labour-relay=2
 

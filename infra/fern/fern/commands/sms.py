@@ -1,4 +1,4 @@
-"""`fern sms`: the SMS sandbox's own `serve`, and a reply of a phone; messages of the ledger, and a decision on those in doubt."""
+"""`fern sms`: serves the SMS sandbox and replies from its phones; lists messages of the ledger, and resolves those in doubt."""
 
 from uuid import UUID
 
@@ -27,7 +27,7 @@ DECISIONS = {"sent": "counts as sent", "send-again": "is sent again", "give-up":
 @click.group(cls=Group)
 @click.pass_context
 def sms(ctx: click.Context) -> None:
-    """The SMS sandbox, a stand-in for Twilio that shows the phones: serve, reply; and messages in doubt: list, resolve."""
+    """Serve the SMS sandbox, a stand-in for Twilio, and reply from its phones; list messages, and resolve those in doubt."""
     if ctx.invoked_subcommand in ("serve", "reply"):
         require_local(f"sms {ctx.invoked_subcommand}")
 

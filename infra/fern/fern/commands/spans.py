@@ -10,7 +10,7 @@ from fern.errors import FernError
 from fern.output import json_option, print_json
 from fern.settings import Settings
 
-# What a reader needs of a span's attributes, and how it is said.
+# The attributes of a span that are shown, and the words for them.
 _FACTS = {
     "messaging.batch.message_count": "messages",
     "fern.claims.already_completed": "handled before",

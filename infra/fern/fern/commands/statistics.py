@@ -15,7 +15,7 @@ SHOWN = 20  # differences that are printed; JSON has all
 
 @click.group(cls=Group)
 def statistics() -> None:
-    """The statistics of labours: verify, rebuild. A balance is the sum of the postings of events, and can be computed again."""
+    """Verify or rebuild the statistics of labours. A balance is the sum of the postings of events, and can be computed again."""
 
 
 @statistics.command("verify")

@@ -17,7 +17,7 @@ AS_DECLARED = "declared"
 
 @click.group(cls=Group)
 def topology() -> None:
-    """Topics and subscriptions, as declared in infra/topology.toml."""
+    """Apply, show or set the topics and subscriptions that infra/topology.toml declares."""
 
 
 @topology.command("apply")
@@ -47,7 +47,7 @@ def apply_command(project: str | None, as_json: bool) -> None:
 @topology.command("show")
 @json_option
 def show_command(as_json: bool) -> None:
-    """Show what is declared, and how each subscription is delivered."""
+    """Show the declared topics, and how each subscription is delivered."""
     settings = Settings.load()
     overrides = {} if settings.context else Overrides.load(settings).delivery
     declared = Declared.load(overrides)

@@ -1,4 +1,4 @@
-"""`fern trace`: one event or labour, hop by hop."""
+"""`fern trace`: shows every hop of an event, or the events of a labour."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`fern up`: from nothing to a healthy system. Safe to repeat."""
+"""`fern up`: starts the system and waits until it is healthy. Safe to repeat."""
 
 import errno
 import time
@@ -66,7 +66,7 @@ def up(mode: Mode | None, bus: Bus | None, observe: bool) -> None:
 
 
 def _is_up(asked: Mode | None, settings: Settings) -> bool:
-    """Whether it runs as asked, with these settings, from these sources, and every process is healthy."""
+    """Whether the system runs as asked, with these settings, from these sources, and every process is healthy."""
     if settings.mode != "embedded" or asked == "docker":
         return False
     supervisor = EmbeddedRuntime(settings).supervisor
@@ -77,7 +77,9 @@ def _is_up(asked: Mode | None, settings: Settings) -> bool:
 
 
 def _decide(asked: Mode | None, settings: Settings, bus: Bus | None, *, observe: bool) -> Mode:
-    """As asked; else as it runs already; else Docker if an engine is running. Takes a few seconds if an engine hangs."""
+    """The mode that was asked for, else that of the running system, else Docker if an engine is running. Takes a few seconds if
+    an engine hangs.
+    """
     if bus == "google" or observe:
         if asked == "embedded":
             option = "--observe" if observe else "--bus google"

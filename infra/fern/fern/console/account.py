@@ -1,4 +1,4 @@
-"""The account: what was committed, published, claimed, owed, sent and received, and what of it is still on the way."""
+"""The account: how much was committed, published, claimed, owed, sent and received, and how much is still on the way."""
 
 import tomllib
 from typing import Any
@@ -10,8 +10,8 @@ TOPICS: dict[str, list[str]] = tomllib.loads((PROJECT_ROOT / "infra/topology.tom
 
 def draw_up(labour: Any, notification: Any, texts: int, labour_claims: Any, dead: int) -> dict[str, int]:
     """Three equations: committed = published, wanted = claimed, owed = sent = texts. The difference is on the way, refused, or
-    waits for a person's decision; a stage that has more than the stage before is unexplained. A text that is superseded or waits
-    for consent is not owed. An event that two consumers take is wanted and claimed twice.
+    waits for an operator's decision; a stage that has more than the stage before is unexplained. A text that is superseded or
+    waits for consent is not owed. An event that two consumers take is wanted and claimed twice.
 
     `labour_claims` and `texts` were read before the others, so that nothing in motion seems to have no cause.
     """

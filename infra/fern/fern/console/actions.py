@@ -17,7 +17,7 @@ from fern.runtime.system import change, disarm_crashes, processes_now, release_p
 from fern.settings import MOTHER, SERVICES, Settings
 from servicekit.problems import Problem
 
-PATIENCE = 30.0  # seconds for which a tap is repeated
+PATIENCE = 30.0  # seconds for which a request is repeated
 MOST_RETRIED = 1000  # parked rows of each service
 LABOURS = "/api/v1/labours"
 
@@ -35,7 +35,7 @@ class Actions:
         self._settings, self._client = settings, client
 
     async def act(self, verb: str, given: dict[str, Any]) -> list[ActionResult]:
-        """A tap by the mother. It has an idempotency key, so it is repeated until the API answers."""
+        """Send a request of the mother. It has an idempotency key, so it is repeated until the API answers."""
         key = str(uuid4())
         if verb == "plan":
             plan = {"mother_name": given.get("mother_name", "")}
@@ -83,7 +83,7 @@ class Actions:
         if answer.headers.get("idempotency-replayed") == "true":
             words = "Second tap, same key: the same answer, replayed. No one is told twice."
             return [first, ActionResult(True, words)]
-        words = f"Second tap, same key: a new answer ({answer.status_code}), which must not be."
+        words = f"Second tap, same key: a new answer ({answer.status_code}), which breaks promise 8."
         return [first, ActionResult(False, words)]
 
     async def newest_labour(self) -> dict[str, Any] | None:
@@ -130,7 +130,7 @@ class Actions:
         return await self._try(words, target, "PUT", f"/faults/{name}", json=wanted)
 
     async def set_consent(self, mode: str) -> ActionResult:
-        """As `fern consent` does: the processes that need to know are started again."""
+        """Change the mode of consent, as `fern consent` does. The processes that read it are started again."""
         words = {
             "required": "Consent is required: a person is asked first, and gets nothing else until they answer YES.",
             "assumed": "Consent is assumed: every person counts as having agreed.",
@@ -143,7 +143,7 @@ class Actions:
         return await self.change_process(keep, mode)
 
     async def reply(self, phone: str, body: str) -> ActionResult:
-        """A person answers from her phone."""
+        """Send a reply from a phone of the sandbox."""
         reply = {"from": phone, "body": body}
         return await self._try(f"{phone} answers {body}.", "sms", "POST", "/sandbox/inbound", json=reply)
 

@@ -49,6 +49,6 @@ class Board:
                     yield b"event: ping\ndata: \n\n"
         finally:
             self.listeners -= 1
-            if not self.listeners:  # nothing is queried any more, so what is known grows old
+            if not self.listeners:  # no query runs any more, so the results become stale
                 self.is_watched.clear()
                 self._parts.clear()

@@ -1,4 +1,4 @@
-"""What every file and page of the console is sent with."""
+"""The response headers of every file and page of the console."""
 
 HEADERS = {
     # Names and texts come from users: the page may load and run nothing but its own files.

@@ -106,7 +106,7 @@ class Point:
 
 
 def decompress(body: bytes, encoding: str) -> bytes:
-    """Raises `TooLarge` before more than `MOST_BYTES` were written, so a small body cannot fill the memory."""
+    """Decompress a body. Raises `TooLarge` before more than `MOST_BYTES` are written, so a small body cannot fill the memory."""
     if encoding in ("", "identity"):
         return body
     if encoding != "gzip":

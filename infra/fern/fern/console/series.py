@@ -14,7 +14,7 @@ from fern.console.otlp import Histogram, Point
 SLOT = 10  # seconds
 SLOTS = 30
 MOST_SERIES = 500
-FRESH_SLOTS = 3  # for which a gauge counts that was not sent again
+FRESH_SLOTS = 3  # for which a gauge keeps its value if it is not sent again
 
 _OUTBOX, _EVENTS, _SMS, _TAP = (
     "fern.outbox.oldest.waiting",
@@ -46,7 +46,7 @@ class _Series:
         return known[-1] if known and isinstance(known[-1], float) else None
 
     def increases(self) -> Iterable[tuple[int, Value, Value | None]]:
-        """Each slot with its value and the one before. None is a counter that began at nought."""
+        """Yield each slot with its value and the one before. None stands for a counter that began at 0."""
         slot, value = self.values[0]
         yield slot, value, None if self._is_new else value
         for (_, before), (slot, value) in pairwise(self.values):
@@ -54,7 +54,7 @@ class _Series:
 
 
 class Metrics:
-    """Keeps the series that the page draws, and no other. Beyond `MOST_SERIES`, the one that was sent longest ago goes."""
+    """Keeps the series that the page draws, and no other. Beyond `MOST_SERIES`, the one that was sent longest ago is dropped."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now, self._began = now, now()
@@ -79,7 +79,7 @@ class Metrics:
             del self._series[next(iter(self._series))]
 
     def lines(self) -> list[dict[str, Any]]:
-        """Each with a value for every slot, the newest last: None where nothing is known."""
+        """The lines of the page, each with a value for every slot, the newest last; None for a slot without a value."""
         newest = int(self._now()) // SLOT
         slots = range(newest - SLOTS + 1, newest + 1)
         handled, repeats = self._count(_EVENTS, "handled", slots), self._count(_EVENTS, "repeat", slots)
@@ -98,7 +98,7 @@ class Metrics:
         return [series for series in self._series.values() if series.name == name]
 
     def _age(self, slots: range) -> list[float | None]:
-        """Of both services, the older one."""
+        """The age of the oldest event in either outbox, for every slot."""
         found = self._named(_OUTBOX)
         ages = ([one for series in found if (one := series.gauge(slot)) is not None] for slot in slots)
         return [max(known, default=None) for known in ages]
@@ -124,7 +124,7 @@ class Metrics:
 
 
 def _plain(name: str) -> str:
-    """Dots and underscores are the same, and so is a name with its unit."""
+    """The name of a metric with dots for underscores, and without its unit."""
     return name.replace("_", ".").removesuffix(".total").removesuffix(".seconds")
 
 
@@ -147,7 +147,7 @@ def _quantile_of(found: list[Histogram], share: float) -> float | None:
 
 
 def _quantile(found: Histogram | None, share: float) -> float | None:
-    """Inside its bucket as if the values were spread evenly. Above all bounds it is the last bound."""
+    """A quantile, as if the values of a bucket were spread evenly in it. Above all bounds it is the last bound."""
     if found is None or not found.bounds or not sum(found.counts):
         return None
     rank, seen, low = share * sum(found.counts), 0, 0.0

@@ -210,7 +210,7 @@ SETTLING = [look_at_dead, look_at_parked, settle_dead, settle_parked]
 
 
 def refuse(_: Request[Any, Any, Any], error: FernError) -> Response[dict[str, Any]]:
-    """An API that does not answer, or refuses."""
+    """Answer 503 for an API that does not answer, or that refuses."""
     problem = {"type": "about:blank", "status": 503, "title": "unavailable", "detail": error.message}
     return Response(problem, status_code=503, media_type="application/problem+json")
 

@@ -1,4 +1,4 @@
-"""What was set aside for a person to decide: dead letters on the bus, and parked rows in the outboxes. As lists by reason.
+"""Lists by reason what an operator has to decide: dead letters on the bus, and parked rows in the outboxes.
 
 A dead letter is sent again by publishing it to its topic, and given up by recording that in its consumer's database. A parked row
 is sent again by retrying it, and given up by discarding it. Both are what `fern dlq` and `fern outbox` do.
@@ -14,7 +14,7 @@ from fern.dead_letters import MOST, DeadLetter, Look, give_up, groups_of, open_b
 from fern.settings import SERVICES
 
 Verb = Literal["send-again", "give-up"]
-SHOWN = 20  # of a group, with their details
+SHOWN = 20  # messages of a group, with their details
 SETTLED = {"send-again": "retry", "give-up": "discard"}
 
 
@@ -38,7 +38,7 @@ class SetAside:
         self._client = client
 
     async def dead(self) -> dict[str, Any]:
-        """The groups; `more` if there are more than one look can hold. Takes 1.5 s, after which the bus counts as empty."""
+        """The groups of dead letters; `more` if one look cannot hold all. Takes 1.5 s, after which the bus counts as empty."""
         letters = list[DeadLetter]()
         async with open_bus() as bus, Look(bus) as look:
             async for batch in look.batches():
@@ -55,7 +55,8 @@ class SetAside:
             letters = [letter async for batch in look.batches() for letter in batch if group.has(letter)]
             if not letters:
                 return ActionResult(
-                    False, "These dead letters are gone: they were settled, or another look holds them."
+                    False,
+                    "These dead letters were not found: they were sent again or given up, or another look holds them.",
                 )
             if verb == "give-up":
                 given_up = [letter async for letter in give_up(look, letters)]
@@ -78,7 +79,7 @@ class SetAside:
         return {"items": [{name: row[name] for name in names} for row in wanted[:SHOWN]], "total": len(wanted)}
 
     async def settle_parked(self, verb: Verb, group: ParkedGroup) -> ActionResult:
-        """One batch per call, until nothing is left."""
+        """Retry or discard the rows of the group, one batch per call, until none is left."""
         settled, after = 0, 0
         path = f"/operations/outbox/parked/{SETTLED[verb]}"
         while after is not None:

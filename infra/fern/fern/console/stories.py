@@ -90,7 +90,7 @@ class Stories:
         return results
 
     async def end(self) -> list[ActionResult]:
-        """After `Actions.clear_faults`: run one consumer again."""
+        """Run one consumer again, if a story has started a second one. Faults are cleared by `Actions.clear_faults`."""
         if not self._has_scaled:
             return []
         result = await self._scale(1)
@@ -98,7 +98,7 @@ class Stories:
         return [result]
 
     async def _prepare(self) -> list[ActionResult]:
-        """A labour that is not complete, with people to tell, whose earlier events are published."""
+        """Make sure that there is a labour that is not complete, with people to tell, whose earlier events are published."""
         results = list[ActionResult]()
         labour = await self._actions.newest_labour()
         if labour is None or labour["phase"] == "complete":
@@ -117,7 +117,7 @@ class Stories:
         return int((await self._client.get("labour", "/operations/pipeline"))["outbox"]["waiting"])
 
     async def _tap(self) -> list[ActionResult]:
-        """The next event of the labour that notifies. An announcement could be refused, if it follows another too soon."""
+        """Cause the next event that notifies. No announcement: it could be refused, if it follows another too soon."""
         labour = await self._actions.newest_labour()
         return await self._actions.act("begin" if labour and labour["phase"] == "planned" else "complete", {})
 

@@ -55,7 +55,9 @@ async def take_metrics(request: Request[Any, Any, Any], telemetry: NamedDependen
 
 
 async def _take(request: Request[Any, Any, Any], take: Callable[[bytes], bytes]) -> Response[bytes]:
-    """As OTLP says: what cannot be read is refused with a status that an exporter does not repeat, and a `Status` in the body."""
+    """Take an export request. What cannot be read is refused, as OTLP says, with a status after which an exporter does not
+    repeat it, and a `Status` in the body.
+    """
     if request.headers.get("content-type", "").partition(";")[0].strip() != PROTOBUF:
         return _refused(415, f"Send {PROTOBUF}.")
     try:

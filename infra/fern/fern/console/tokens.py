@@ -1,4 +1,4 @@
-"""What moves on the console's stage: each recent event, its texts, and what came back, with the time of every hop.
+"""What moves on the console's stage: each recent event, its texts and their statuses, with the time of every hop.
 
 A token has hops `(station, milliseconds since the epoch)`, in order, and only those that the services have recorded. The sources
 are read one after the other, so one of them may know an effect whose cause another did not know yet: such a hop is left out until
@@ -130,7 +130,7 @@ def _event(row: Row, claims: Mapping[tuple[str, str], Row]) -> Token:
 
 
 def _on_the_bus(row: Row, claims: Sequence[Row | None]) -> str | None:
-    """When the row was marked; or claimed, if that was earlier: a relay that dies before the mark has published all the same."""
+    """When the event was on the bus: the time of the mark or of a claim, if that is earlier, as after a crash of the relay."""
     times = [row["published_at"], *(claim["claimed_at"] for claim in claims if claim)]
     return min((time for time in times if time), key=milliseconds, default=None)
 
@@ -244,7 +244,7 @@ def _waits(state: str) -> str:
 
 
 def _doubt(text: Token, message: Row) -> Iterator[Token]:
-    """From the moment at which the answer was missed until the ledger knows the outcome."""
+    """A token for the time from the missed answer until the ledger knows the outcome."""
     if message["in_doubt_at"] and text.at("dispatcher"):
         words = "no answer: the message may have been sent. The dispatcher asks the provider before it sends anything"
         doubt = Token(

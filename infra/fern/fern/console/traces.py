@@ -1,4 +1,4 @@
-"""The newest traces, in memory. When the console ends they are gone, and nothing else is."""
+"""Keeps the newest traces in memory. They are lost when the console ends."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ class Trace:
     dropped: int = 0
 
     def add(self, span: Span) -> None:
-        """An exporter that got no answer sends a span again: the same id is the same span."""
+        """Add a span, or replace the one with its id: an exporter that got no answer sends a span again."""
         if span.span_id not in self.spans and len(self.spans) >= MOST_SPANS:
             self.dropped += 1
             return
@@ -34,8 +34,8 @@ class Trace:
 
 
 class Traces:
-    """The `MOST_TRACES` traces of which a span arrived last; those without an event, such as of reads, go first. A late span
-    joins its trace.
+    """Keeps the `MOST_TRACES` traces to which a span was added last. Traces without an event, such as of reads, are dropped
+    first. A late span is added to its trace.
     """
 
     def __init__(self) -> None:

@@ -28,12 +28,12 @@ from messaging.backoff import wait, wait_for_any
 
 log = get_logger()
 
-EVENTS, STATUSES, TEXTS = 12, 90, 100  # how many of the newest are followed
+EVENTS, STATUSES, TEXTS = 12, 90, 100  # how many of the newest events, status events and texts are followed
 EAGER_SECONDS, CALM_SECONDS = 0.2, 1.0  # between two polls: while something happens, and otherwise
 EAGER_FOR = 3.0  # seconds
 TIMEOUT = 2.0
 
-GOOGLE = 'The bus is Google\'s emulator, which has no faults. Ours has: make up ARGS="--bus ours"'
+GOOGLE = 'The bus is Google\'s emulator, which has no faults. To use ours: make up ARGS="--bus ours"'
 
 
 class Watch:
@@ -48,13 +48,13 @@ class Watch:
         self._killed: dict[str, int | None] = {}  # the pid that a process had when it was killed
 
     def nudge(self) -> None:
-        """Poll at once, and more often for a while: something happens."""
+        """Poll at once, and more often for some seconds. Call it when something happens."""
         self._eager_until = time.monotonic() + EAGER_FOR
         self._nudged.set()
         self._nudged = asyncio.Event()
 
     def show_killed(self, name: str) -> None:
-        """Show it at once, without waiting for the next query, and until there is another process in its place."""
+        """Show a process as killed at once, without waiting for the next query, until another process is in its place."""
         part = self._board["processes"]
         if part and (row := next((row for row in part["data"] or () if row["process"] == name), None)) and row["pid"]:
             self._killed[name] = row["pid"]
@@ -91,7 +91,7 @@ class Watch:
         return row
 
     async def _faults(self) -> Any:
-        """Of both targets, with the error of one that does not answer; and whether consent is required."""
+        """The faults of both targets, with the error of one that does not answer; and whether consent is required."""
         found: dict[str, Any] = {"bus": {"why": GOOGLE, "items": []}, "backlog": [], "dead": 0}
         found["consent"] = Overrides.load(self._settings).consent
         if self._settings.bus == "ours":
@@ -194,7 +194,7 @@ class Watch:
         return {"claims": claims, "messages": messages}
 
     async def _told(self) -> Any:
-        """What is known about each person's messages, the last effect of all."""
+        """The status of each person's messages in the Labour service, the last effect of an event."""
         if (labour := await self._newest_labour()) is None:
             return None
         told = await self._client.get("labour", f"{LABOURS}/{labour['id']}/told", MOTHER)
@@ -215,7 +215,7 @@ class Watch:
         return labours[0] if labours else None
 
     async def _follow_the_phones(self, stop: asyncio.Event) -> None:
-        """The sandbox sends an event when a text arrives."""
+        """Poll when the sandbox sends an event, such as that a text has arrived."""
         while not stop.is_set():
             await wait_for_any(self._board.is_watched, stop, seconds=3600)
             async for line in self._client.lines("sms", "/sandbox/events"):
@@ -243,7 +243,7 @@ def _more_texts(sms: Any) -> int:
 
 
 def _waiting(labour: Any, notification: Any) -> dict[str, int]:
-    """How many wait at each station, whether or not they are among the newest, which are followed."""
+    """The number of events and messages that wait at each station, also of those too old to be followed."""
     found = {}
     if labour:
         found["outbox"] = labour["outbox"]["waiting"] + labour["outbox"]["parked"]

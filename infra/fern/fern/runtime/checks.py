@@ -64,7 +64,7 @@ def check_ports(settings: Settings, supervisor: Supervisor) -> str:
     """Checks nothing while the system runs, because its own processes have the ports."""
     first, last = settings.port_base, settings.port_base + max(PORTS.values())
     if supervisor.is_running():
-        return f"{first} to {last} are ours"
+        return f"{first} to {last} are used by the running system"
     for name in PORTS:
         if _is_taken(port := settings.port(name)):
             what = f"port {port}, needed by {name}, is taken by {holder_of(port)}."

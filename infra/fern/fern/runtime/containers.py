@@ -49,7 +49,7 @@ def project() -> str:
 
 
 def containers() -> list[Container]:
-    """Those of `up`, by name; not those of `docker compose run`. Raises `JobFailed` if the engine does not say."""
+    """The containers that `up` started, by name. Raises `JobFailed` if the engine does not list them."""
     labels = (f"com.docker.compose.project={project()}", "com.docker.compose.oneoff=False")
     filters = [argument for label in labels for argument in ("--filter", f"label={label}")]
     listed = _ask("ps", "--all", "--quiet", "--no-trunc", *filters)
@@ -111,7 +111,7 @@ def release(name: str) -> None:
 
 
 def arm(name: str, fault: str) -> None:
-    """Write the file in which a process looks for the fault point at which to die. It is gone when the container starts again."""
+    """Write the file in which a process looks for the fault point at which to die. A restart of the container deletes it."""
     _must(
         f"{name} could not be armed.",
         "exec",
@@ -145,7 +145,7 @@ def _ask(*arguments: str) -> subprocess.CompletedProcess[str]:
     try:
         return docker(*arguments, timeout=LISTING_TIMEOUT)
     except FileNotFoundError as error:
-        raise JobFailed("there is no docker command any more.", command="fern doctor") from error
+        raise JobFailed("the docker command was not found.", command="fern doctor") from error
     except subprocess.TimeoutExpired as error:
         raise DockerSilent(
             f"the Docker engine did not answer within {LISTING_TIMEOUT:.0f} s.", command=EMBEDDED

@@ -1,4 +1,4 @@
-"""The same processes as containers, with Docker Compose."""
+"""Runs the system in containers, with Docker Compose."""
 
 import os
 import subprocess
@@ -18,14 +18,14 @@ FILES_WITH_GOOGLES_BUS = ("docker-compose.yml", "infra/docker/google-bus.yml")
 
 
 def check_delivery(overrides: Overrides, bus: Bus) -> None:
-    """Google's emulator pushes without a token, and the endpoint accepts no request without one."""
+    """Raises `TopologyInvalid` for push with Google's emulator, which sends no token: the push endpoint demands one."""
     if bus == "google" and any(delivery.is_pushed for delivery in delivered(overrides.delivery).values()):
         what = "push does not work with Google's emulator, whose push requests have no token."
         raise TopologyInvalid(what, command="fern up --bus ours")
 
 
 def up(settings: Settings, *, build: bool = True) -> None:
-    """Also applies the topology, and starts as many of each service as `fern scale` asked for."""
+    """Start all containers, as many of each service as `fern scale` asked for, and apply the topology."""
     check_delivery(Overrides.load(settings), settings.bus)
     if build:
         others = ["postgres", *(["pubsub"] if settings.bus == "google" else [])]
@@ -47,7 +47,7 @@ def down(settings: Settings, *, delete_data: bool) -> None:
 def logs(settings: Settings, process: str | None, lines: int, *, follow: bool) -> str:
     """The last lines of each container, after its name and " | ". With `follow`, compose prints them itself, as they come.
 
-    Raises `JobFailed` if there are none because the engine is gone.
+    Raises `JobFailed` if the engine does not show them.
     """
     which: list[str] = []
     if process:
@@ -61,10 +61,10 @@ def logs(settings: Settings, process: str | None, lines: int, *, follow: bool) -
 
 
 def kill(settings: Settings, process: str) -> str:
-    """Returns what happens next."""
+    """Kill a process. Returns a clause on how it is started again."""
     killed = containers.kill(process)
     if process == "pubsub" and settings.bus == "google":
-        # It lost everything, so the engine may not restart it: it would look healthy and have no topics.
+        # Google's emulator lost everything, so the engine may not restart it: it would look healthy and have no topics.
         containers.wait_until_ended(killed)
         again = _compose(settings, "up", "--detach", "--no-build", "topology")
         if again.returncode != 0:
@@ -81,7 +81,9 @@ def drain(settings: Settings, service: str) -> subprocess.CompletedProcess[str]:
 
 
 def database_url(settings: Settings, service: str) -> str:
-    """For this machine, with the password that the job `databases` made. Raises `JobFailed` if PostgreSQL is not running."""
+    """The URL for a client on this machine, with the password that the job `databases` made. Raises `JobFailed` if PostgreSQL
+    is not running.
+    """
     path = f"/passwords/{service}/pgpass"
     shown = _compose(settings, "exec", "--no-TTY", "postgres", "cat", path, capture=True)
     if shown.returncode != 0:
@@ -98,7 +100,7 @@ def split_replica(process: str) -> tuple[str, int]:
 
 
 def _scales(settings: Settings) -> list[str]:
-    """Without them, `up` would go back to one of each. What is idle, such as a consumer that is pushed to, is not started."""
+    """The options of `up` without which it would run one of each service. An idle one, such as a pushed consumer, gets 0."""
     wanted = {name: str(count) for name, count in Overrides.load(settings).replicas.items()}
     wanted |= {process.name: "0" for process in processes(settings) if process.idle}
     return [f"--scale={name}={count}" for name, count in sorted(wanted.items())]
@@ -110,7 +112,7 @@ def _run(settings: Settings, *arguments: str, failed: str) -> None:
 
 
 def _compose(settings: Settings, *arguments: str, capture: bool = False) -> subprocess.CompletedProcess[str]:
-    """The published ports follow FERN_PORT_BASE: LABOUR_API_PORT, SMS_SANDBOX_PORT, POSTGRES_PORT and so on."""
+    """Run compose. The published ports follow FERN_PORT_BASE: LABOUR_API_PORT, SMS_SANDBOX_PORT, POSTGRES_PORT and so on."""
     overrides = Overrides.load(settings)
     delivery = ",".join(f"{consumer}={how}" for consumer, how in overrides.delivery.items())
     ports = {f"{name.upper().replace('-', '_')}_PORT": str(settings.port(name)) for name in PORTS}

@@ -1,4 +1,4 @@
-"""Up and down without Docker: console and PostgreSQL, then bus and SMS sandbox, then one-shot jobs, then the services."""
+"""Starts and stops the system without Docker: console and PostgreSQL, bus and SMS sandbox, one-shot jobs, then services."""
 
 import asyncio
 import signal
@@ -48,7 +48,7 @@ class EmbeddedRuntime:
         self._start("service")
 
     def adjust(self) -> None:
-        """Start and stop services of a running system, after a change of how many there are or of how they get their messages."""
+        """Start and stop services of a running system, after a change of the number of replicas or of the delivery."""
         self.supervisor.reload()
         self._start("service")
 
@@ -56,7 +56,7 @@ class EmbeddedRuntime:
         self._start("console")
 
     def down(self) -> None:
-        """Also stops processes that another mode or version started under our supervisor."""
+        """Stop all processes, also those that another mode or version started under our supervisor."""
         if self.supervisor.daemon() is not None and self._answers():
             known = self.supervisor.states().keys()
             for stage in reversed(STAGES):
@@ -67,7 +67,7 @@ class EmbeddedRuntime:
                 self.supervisor.shut_down()
         else:
             self._end_what_is_left()
-            self._settings.supervisor_socket.unlink(missing_ok=True)  # a killed supervisor leaves it
+            self._settings.supervisor_socket.unlink(missing_ok=True)  # a killed supervisor leaves its socket
         self._settings.forget()
 
     def _of(self, *stages: Stage) -> list[Process]:
@@ -114,7 +114,9 @@ class EmbeddedRuntime:
         return False
 
     def _end_what_is_left(self) -> None:
-        """For a supervisor that is gone or hangs. It ends first, so that it restarts nothing, and PostgreSQL last."""
+        """Kill a supervisor that hangs, and the processes of one that has ended: first the supervisor, so that it restarts none,
+        last PostgreSQL.
+        """
         left = list(orphaned_processes(self._settings))
         if (daemon := self.supervisor.daemon()) is not None:
             with self._progress.step(f"end supervisor (pid {daemon.pid})"):

@@ -23,7 +23,7 @@ class Engine:
 
 
 def find_engine() -> Engine:
-    """Takes a few seconds at most: an engine that hangs accepts the connection and never answers."""
+    """Look for a usable engine. Takes a few seconds at most: an engine that hangs accepts the connection and never answers."""
     if shutil.which("docker") is None:
         return Engine("missing", "there is no docker command")
     try:
@@ -52,7 +52,7 @@ def judge(engine: str, api: str, compose: str) -> Engine:
 
 
 def require_engine(engine: Engine, *, why: str = "") -> None:
-    """`why` is a sentence on what needs the engine, and what there is without it."""
+    """Raises unless the engine can be used. `why` is a sentence on what needs the engine, and what works without it."""
     if engine.state == "silent":
         raise DockerSilent(f"{engine.detail}. {why}".rstrip(), command=EMBEDDED)
     if engine.state != "answering":
@@ -60,7 +60,7 @@ def require_engine(engine: Engine, *, why: str = "") -> None:
 
 
 def docker(*arguments: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-    """Raises `subprocess.TimeoutExpired` after `timeout` seconds; None is ENGINE_TIMEOUT."""
+    """Run the docker command. Raises `subprocess.TimeoutExpired` after `timeout` seconds; None means ENGINE_TIMEOUT."""
     limit = ENGINE_TIMEOUT if timeout is None else timeout
     return subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=limit, check=False)
 

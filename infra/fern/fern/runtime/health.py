@@ -1,4 +1,4 @@
-"""Whether a process works: its port answers, or its heartbeat is recent and says so.
+"""Whether a process works: its port answers, or its heartbeat is recent and reports that it is working.
 
 A worker writes its state into its heartbeat file (`servicekit.process`). One that waits for the database, the bus or a topic is
 not healthy, and the reason is in the file.

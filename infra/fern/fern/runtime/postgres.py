@@ -29,7 +29,7 @@ SUPERUSER = "postgres"
 ROOM_NEEDED = 200 * 2**20
 START_TIMEOUT = 60.0
 # One transaction, so that the processes always have the right to read and write. Later rights: servicekit.migrations.
-# The owner of a copy of the database, in tests and benchmarks, is another one.
+# The owner of a copy of the database, in tests and benchmarks, is another role.
 HAND_OVER = """
     REASSIGN OWNED BY {0} TO {0}_owner;
     GRANT CONNECT ON DATABASE {1} TO {0};
@@ -142,7 +142,7 @@ class TemporaryServer(Address):
         self._has_run = False
 
     def start(self) -> None:
-        """Return once the server takes connections.
+        """Start the server, and return once it takes connections.
 
         The first start fails at once if the port is in use. Later ones try again for a while, because the port may have been
         taken while the server was down.
@@ -214,7 +214,7 @@ def temporary_server(directory: Path, *, fsync: bool = False) -> Iterator[Tempor
 
 
 def _start_on_free_port(data_dir: Path, *, fsync: bool) -> TemporaryServer:
-    """Below the range of outgoing connections, one of which could have the port when the server is started again."""
+    """Use a port below the range of outgoing connections, one of which could have it when the server is started again."""
     for port in random.SystemRandom().sample(range(10_000, 32_000), 5):
         server = TemporaryServer(data_dir, port, fsync=fsync)
         try:

@@ -29,7 +29,7 @@ class Process:
 
 
 def processes(settings: Settings) -> list[Process]:
-    """All that this machine runs, with the replicas that `fern scale` asked for: `labour-relay`, `labour-relay-2` and so on."""
+    """All processes that run here, with the replicas that `fern scale` asked for: `labour-relay`, `labour-relay-2` and so on."""
     port, url, home = settings.port, settings.url, settings.home
     server = tuple(postgres.server_command(settings.postgres_data, port("postgres")))
     pubsub = _fern("pubsub", "serve", "--port", port("pubsub"), "--http-port", port("pubsub-http"))
@@ -57,7 +57,7 @@ def processes(settings: Settings) -> list[Process]:
 
 
 def console(settings: Settings) -> Process:
-    """Starts first and stops last, so that it shows all the others start and stop. Also runs on the host in Docker mode."""
+    """The console starts first and stops last, so that it shows every start and stop. In Docker mode it runs on the host."""
     command = _fern("console", "serve", "--port", settings.port("console"))
     return Process("console", "console", command, settings.url("console") + "/health")
 
@@ -87,7 +87,7 @@ def _workers(settings: Settings, name: str) -> list[Process]:
 
 
 def _environment(settings: Settings, name: str) -> dict[str, str]:
-    """Its own secrets, which are not in the environment of all processes, and what commands have changed."""
+    """The variables of one process: its secrets, which no other process gets, and what commands have changed."""
     secrets = {variable: value for variable, value in settings.environment(name).items() if variable in SECRETS}
     changed = name in ("notification-api", "notification-consumer")
     return secrets | (Overrides.load(settings).environment() if changed else {})

@@ -81,7 +81,7 @@ class Supervisor:
         if process.stage == "service":
             environment["FERN_CRASH_AT"] = f"@{self._settings.crash_file(process.name)}"
             environment["HEARTBEAT_FILE"] = str(self._settings.heartbeat(process.name))
-            environment["MONITOR_PORT"] = "0"  # any: the heartbeat file has it
+            environment["MONITOR_PORT"] = "0"  # any free port; the heartbeat file has its number
         return {
             "command": shlex.join(process.command),
             "environment": _environment(environment),
@@ -98,7 +98,7 @@ class Supervisor:
         }
 
     def is_running(self) -> bool:
-        """Raises `StaleProcess` for a daemon that exists and does not answer."""
+        """Whether the daemon answers. Raises `StaleProcess` for one that exists and does not answer."""
         try:
             self._rpc.getState()
             return True
@@ -111,7 +111,7 @@ class Supervisor:
         raise StaleProcess(what, command="fern down")
 
     def is_current(self) -> bool:
-        """False if the running daemon was started with other settings."""
+        """Whether the running daemon was started with these settings."""
         return self._config.exists() and self._config.read_text() == self.config()
 
     def start_daemon(self, timeout: float = 60.0) -> None:
@@ -132,8 +132,8 @@ class Supervisor:
         raise NeverHealthy("the supervisor did not start.", details=done.stderr.strip() or tail(self._log))
 
     def reload(self) -> None:
-        """Make the processes of the running daemon ours: add what is new; stop what is gone, gracefully, and remove it. What has
-        changed is stopped, to be started again.
+        """Give the running daemon this configuration: add new processes, and remove old ones after a graceful stop. A changed
+        process is stopped, to be started again.
         """
         self._config.write_text(self.config())
         answer: Any = self._rpc.reloadConfig()
@@ -148,7 +148,7 @@ class Supervisor:
         self._rpc.startProcess(name, False)
 
     def hold(self, name: str) -> None:
-        """Kill it (SIGKILL) and do not start it again. supervisord is told first, so that it expects the end."""
+        """Kill a process (SIGKILL) and do not restart it. supervisord is told first, so that it expects the end."""
         pid = self.states()[name].pid
         self._rpc.stopProcess(name, False)
         with suppress(ProcessLookupError):
@@ -169,7 +169,7 @@ class Supervisor:
         }
 
     def stop(self, names: Sequence[str], timeout: float = 60.0) -> None:
-        """Stop all of them at the same time and wait. supervisord kills a process that ignores its signal for 12 s."""
+        """Stop these processes at the same time, and wait. supervisord kills a process that ignores its signal for 12 s."""
         for name in names:
             if self.states()[name].is_up:
                 self._rpc.stopProcess(name, False)

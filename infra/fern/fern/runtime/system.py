@@ -35,13 +35,13 @@ class ProcessStatus:
 
     @property
     def is_held(self) -> bool:
-        """Down, and not started again by itself: supervisord restarts what has exited; an engine leaves what it has killed."""
+        """Whether the process is down and stays down. supervisord restarts what exits; an engine leaves what it has killed."""
         is_down = self.state == "stopped" or (self.restarts is None and self.state == "exited")
         return is_down and not self.is_fine
 
 
 def processes_now(settings: Settings) -> list[ProcessStatus]:
-    """Empty if nothing runs. With Docker, the console runs on the host beside the containers."""
+    """The status of every process; empty if nothing runs. With Docker, the console runs on the host beside the containers."""
     in_docker = settings.mode == "docker"
     return _on_host(settings, only_console=in_docker) + (_in_containers(settings) if in_docker else [])
 
@@ -66,7 +66,7 @@ def _on_host(settings: Settings, *, only_console: bool) -> list[ProcessStatus]:
 
 
 def _in_containers(settings: Settings) -> list[ProcessStatus]:
-    """A one-shot job that has finished counts as healthy."""
+    """The status of every container. A one-shot job that has finished counts as healthy."""
     ours = processes(settings)
     long_running = {process.name for process in ours}
     statuses = [ProcessStatus(idle.name, "stopped", f"{IDLE}{idle.idle}") for idle in ours if idle.idle]
@@ -85,7 +85,7 @@ def _in_containers(settings: Settings) -> list[ProcessStatus]:
 
 
 def kill_process(settings: Settings, name: str) -> str:
-    """Send it SIGKILL. Returns a sentence on what was done."""
+    """Kill a process with SIGKILL. Returns a sentence on what was done."""
     if _is_container(settings, name):
         return f"killed {name}; {docker.kill(settings, name)}"
     pid = _running(settings, name).pid
@@ -94,7 +94,7 @@ def kill_process(settings: Settings, name: str) -> str:
 
 
 def hold_process(settings: Settings, name: str) -> str:
-    """Kill it and keep it down until it is released. Returns a sentence on what was done."""
+    """Kill a process and keep it down until it is released. Returns a sentence on what was done."""
     if name == "console":
         raise FernError("the console cannot be held down: it could not release itself.", command="fern kill console")
     if _is_container(settings, name):
@@ -114,7 +114,7 @@ def release_process(settings: Settings, name: str) -> str:
 
 
 def crash_once(settings: Settings, name: str, point: str) -> str:
-    """Let the process die the next time that it reaches this fault point. Returns a sentence on what was done."""
+    """Make the process die the next time it reaches this fault point. Returns a sentence on what was done."""
     if _is_container(settings, name):
         containers.arm(name, f"once {point}")
     else:
@@ -164,7 +164,8 @@ def change(settings: Settings, overrides: Overrides, prepare: Callable[[], objec
     running = supervisor.is_running()
     if running and not supervisor.is_current():
         raise FernError(
-            "the running system has other settings than these: start it with them first.", command="fern up"
+            "the running system has other settings than this command: start it again with these settings first.",
+            command="fern up",
         )
     overrides.save(settings)
     if running:
@@ -174,7 +175,7 @@ def change(settings: Settings, overrides: Overrides, prepare: Callable[[], objec
 
 
 def stop(settings: Settings, *, delete_data: bool) -> None:
-    """`delete_data` deletes Docker's volumes; the data of the embedded runtime is left to the caller."""
+    """Stop everything. `delete_data` also deletes Docker's volumes; the embedded runtime's data is left to the caller."""
     if settings.mode == "docker":
         docker.down(settings, delete_data=delete_data)
         settings.forget()

@@ -70,7 +70,7 @@ def test_a_python_that_is_too_old_or_too_new_is_told(
 
 @pytest.fixture
 def silent_engine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A socket that takes connections and never says anything, as a hanging engine does."""
+    """A socket that takes connections and never answers, as the engine does when it hangs."""
     path = tmp_path_factory.mktemp("d") / "s"
     monkeypatch.setattr(engine, "ENGINE_TIMEOUT", 0.5)
     with socket.socket(socket.AF_UNIX) as listening:

@@ -70,7 +70,7 @@ def test_doctor_does_not_call_an_engine_unneeded_that_the_system_was_started_in(
 
     assert (before.exit_code, "not needed (there is no docker command)" in before.output) == (0, True)
     assert (after.exit_code, "not needed (there is no docker command)" in after.output) == (16, False)
-    assert "the system was started in Docker, and its engine is gone: there is no docker command" in after.output
+    assert "the system was started in Docker, and its engine cannot be used: there is no docker command" in after.output
     assert (up.exit_code, "up --embedded" in up.stderr) == (16, True)
 
 
@@ -85,7 +85,8 @@ def test_an_engine_that_is_gone_is_a_sentence_for_doctor_and_an_error_for_logs(
     doctor, logs = (CliRunner().invoke(main, [command]) for command in ("doctor", "logs"))
 
     assert (
-        "its engine is gone: Cannot connect to the Docker daemon at unix:///d.sock. Start the engine" in doctor.output
+        "its engine cannot be used: Cannot connect to the Docker daemon at unix:///d.sock. Start the engine"
+        in doctor.output
     )
     assert (logs.exit_code, "docker compose shows no logs" in logs.stderr) == (18, True)
     assert "Cannot connect to the Docker daemon" in logs.stderr

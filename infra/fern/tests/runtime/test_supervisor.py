@@ -24,7 +24,7 @@ def eventually(condition: Callable[[], bool], timeout: float = 60.0) -> None:
 
 
 def start(runtime: EmbeddedRuntime, settings: Settings) -> tuple[int, psutil.Process]:
-    """Returns the pid of the worker, and the daemon."""
+    """Start the worker; returns its pid, and the daemon."""
     runtime.supervisor.start_daemon()
     runtime.supervisor.start("worker")
     wait_until_healthy(runtime.supervisor, runtime.processes, settings, 60, on_healthy=lambda _: None)

@@ -105,7 +105,7 @@ async function reply(number, form) {
   if (answer.ok) form.reset(); else tell((await answer.json()).detail);
 }
 
-// Events are applied one after the other, so that none overtakes the snapshot that `ready` asks for.
+// Events are applied one after the other, so that none is applied before the snapshot that `ready` asks for.
 let work = Promise.resolve();
 const feed = new EventSource("/sandbox/events");
 const on = (name, apply) => feed.addEventListener(name, ({ data }) => {

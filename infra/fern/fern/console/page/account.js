@@ -2,12 +2,12 @@
 import { attribute, byId, count, each, el, mark, text } from "./dom.js";
 import { healthOf } from "./stations.js";
 
-// Three equations. "=" when they hold, "…" while the rest is on its way, ">" when the rest was set aside, "≠" when something came
-// from nowhere.
+// Three equations. "=" when they hold, "…" while the rest is on its way, ">" when the rest was set aside, "≠" when something has no
+// cause.
 export function drawAccount(data, silent) {
   const why = Object.values(silent).map((one) => one.why).join(" and ");
   attribute(byId("account"), "data-stale", why ? "" : null);
-  text(byId("account-note"), why ? `${why}, so it cannot be drawn up now.` : "");
+  text(byId("account-note"), why ? `${why}, so the account cannot be drawn up now.` : "");
   if (!data) return;
   const equations = [
     ["every event", [["committed", data.recorded], ["published", data.published]]],
@@ -34,17 +34,17 @@ export function drawAccount(data, silent) {
     });
 }
 
-// `account` is the one that is shown, so that the verdict does not know more than the stage.
+// `account` is the one that is shown, so that the verdict is not ahead of the stage.
 export function drawVerdict({ processes, faults }, account) {
   const unwell = processes?.ok ? processes.data.filter((item) => healthOf(item)[0] !== "ok") : [];
   const targets = faults?.ok ? [faults.data.bus, faults.data.sms] : [];
   const on = targets.flatMap((target) => target.items).filter((fault) => fault.active).length;
   const [state, words] = account?.unexplained ? ["bad", `${account.unexplained} unexplained`]
-    : unwell.length ? [unwell.every((item) => healthOf(item)[0] === "wait") ? "wait" : "bad", unwell.length === 1 ? `${unwell[0].process}: ${healthOf(unwell[0])[1]}` : `${unwell.length} processes are not well`]
+    : unwell.length ? [unwell.every((item) => healthOf(item)[0] === "wait") ? "wait" : "bad", unwell.length === 1 ? `${unwell[0].process}: ${healthOf(unwell[0])[1]}` : `${unwell.length} processes are not healthy`]
     : on ? ["wait", `${count(on, "fault")} on, on purpose`]
     : account?.parked || account?.dead ? ["wait", `${count(account.parked + account.dead, "message")} set aside, for you to decide`]
     : account?.on_the_way ? ["ok", `${account.on_the_way} on the way`]
-    : processes?.ok && account ? ["ok", "all is well"] : ["unknown", "not known yet"];
+    : processes?.ok && account ? ["ok", "everything is healthy"] : ["unknown", "not known yet"];
   mark(byId("verdict"), state, words);
   attribute(byId("verdict"), "title", words); // a long one is cut, so that it does not move the page
   const isHeld = unwell.some((item) => item.is_held);

@@ -1,7 +1,7 @@
-// Every button ends here: its result, or why it was refused, is written into the log. Returns the results.
+// Sends the request of a button, and writes its result, or why it was refused, into the log. Returns the results.
 import { byId, clock, el } from "./dom.js";
 
-const MOST_SAID = 100; // as the page says
+const MOST_SAID = 100; // the page states this number
 export function say(answers) {
   const list = byId("said");
   list.querySelector(".empty")?.remove();
@@ -9,7 +9,7 @@ export function say(answers) {
     const sign = el("span", { class: ok ? "sign ok" : "sign bad", "aria-label": ok ? "done" : "not done", role: "img" }, ok ? "✓" : "✕");
     list.prepend(el("li", {}, sign, el("span", {}, words), el("time", {}, clock(Date.now()))));
   }
-  const last = answers.find(({ ok }) => !ok) ?? answers.at(-1); // beside the buttons, too: the log may be below the fold
+  const last = answers.find(({ ok }) => !ok) ?? answers.at(-1); // also shown beside the buttons, because the log may be outside the window
   if (last) {
     byId("result").textContent = `${last.ok ? "✓" : "✕"} ${last.words}`;
     byId("result").className = last.ok ? "ok" : "bad";

@@ -1,4 +1,4 @@
-// Takes what the server sends and draws it. What follows from an event is drawn by the film: nothing appears before its cause.
+// Draws what the server sends. The effects of an event are drawn when the film plays them, so nothing appears before its cause.
 import { drawAccount, drawVerdict } from "./account.js";
 import { ask } from "./ask.js";
 import { attribute, byId, clock, mark, text } from "./dom.js";
@@ -14,7 +14,7 @@ import { drawProcesses, drawStations } from "./stations.js";
 import { loadStories } from "./stories.js";
 
 const kept = (name, otherwise) => { try { return localStorage.getItem(name) ?? otherwise; } catch { return otherwise; } };
-const keep = (name, value) => { try { localStorage.setItem(name, value); } catch { /* then only for now */ } };
+const keep = (name, value) => { try { localStorage.setItem(name, value); } catch { /* kept until the page is closed */ } };
 
 const parts = {}; // name → { ok, data } or { ok: false, why, data }
 const film = new Film(kept("slow", "yes") === "yes");
@@ -40,7 +40,7 @@ function draw() {
   document.documentElement.dataset.seq = arrived; // how far the page is: tests look at this
 }
 
-// What depends on how far the film is.
+// Draws what depends on how far the film has played.
 function drawPlayed() {
   const flow = parts.flow?.data, { account, metrics } = lastPlayed();
   if (flow) {
@@ -68,7 +68,7 @@ function hasArrived({ sid, status }) {
   return token ? film.hasReached(token.id, "phones") : status === "delivered";
 }
 
-// About how many events of this type a person's status is still on its way on the film.
+// The number of events of this type whose status for this person is still on its way in the film.
 function pending(personId, type) {
   const isOnTheWay = (one) => !film.hasReached(one.id, "told");
   const of = parts.flow.data.tokens.filter((one) => one.kind === "status" && one.person_id === personId && one.about === type);
@@ -97,13 +97,13 @@ function heard() {
   if (!byId("offline").hidden) { byId("offline").hidden = true; document.body.classList.remove("offline"); }
 }
 
-// The server says something every two seconds. When it does not, what is on the page is old, and looks it.
+// The server sends an event at least every two seconds. After five seconds without one, the page is marked as stale.
 setInterval(() => {
   if (Date.now() - heardAt < 5000 || !byId("offline").hidden) return;
-  byId("offline").textContent = `No word from the console since ${clock(heardAt)}. What you see is from then; trying again…`;
+  byId("offline").textContent = `No answer from the console since ${clock(heardAt)}. The page shows the state of then. Trying again…`;
   byId("offline").hidden = false;
   document.body.classList.add("offline");
-  mark(byId("verdict"), "unknown", "no word from the console");
+  mark(byId("verdict"), "unknown", "no answer from the console");
 }, 500);
 
 function listen() {

@@ -1,4 +1,4 @@
-// What can go wrong on purpose at the bus and at the provider, as they list it themselves, each with its settings as fields.
+// The faults of the bus and of the provider, as their APIs list them, each with its settings as fields.
 import { ask } from "./ask.js";
 import { attribute, each, el, text } from "./dom.js";
 import { openPanel } from "./panel.js";

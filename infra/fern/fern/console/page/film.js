@@ -1,4 +1,4 @@
-// The film: every hop of every token, in the order in which it happened, at a pace at which it can be followed.
+// The film plays every hop of every token, in the order in which they happened, slowly enough to be followed.
 //
 // A snapshot has the real time of each hop. Hops that are new are put at the end of the film, sorted by their real times, so that
 // nothing is shown before its cause. The time between two hops is the real one: as it was, or twenty times as long in slow motion,
@@ -7,7 +7,7 @@ const PACES = {
   live: { factor: 1, least: 40, most: 300, travel: 200, behind: 2500 },
   slow: { factor: 20, least: 220, most: 1200, travel: 600, behind: 30000 },
 };
-const LINGER = { phones: 500, told: 900, other: 4000 }; // for which a token that has arrived stays
+const LINGER = { phones: 500, told: 900, other: 4000 }; // milliseconds for which a token that has arrived stays
 
 export class Film {
   #stopped = 0; // how long the clock has stood still
@@ -99,7 +99,7 @@ export class Film {
     this.#shorten();
   }
 
-  // Too far behind: what is left is played faster.
+  // If the film is too far behind, what is left is played faster.
   #shorten() {
     const now = this.now(), left = this.#end - now;
     if (left <= this.#pace.behind) return;
@@ -109,7 +109,7 @@ export class Film {
     this.#end = earlier(this.#end);
   }
 
-  // Where it is: between two stations, `part` of the way; null before its first hop.
+  // Where a token is: between two stations, `part` of the way; null before its first hop.
   place(actor, now = this.now()) {
     const { hops } = actor;
     let place = hops.findIndex((hop) => hop.play > now);
@@ -129,7 +129,7 @@ export class Film {
 
   hasArrived(actor) { return (actor.hops.at(-1)?.play ?? 0) <= this.now(); }
 
-  // On the stage: what moves or waits, and for a while what has arrived.
+  // Whether a token is on the stage: while it moves or waits, and for a while after it has arrived.
   isShown(actor) {
     const now = this.now(), last = actor.hops.at(-1)?.play ?? -Infinity;
     if (!actor.hops.length || actor.hops[0].play > now) return false;
@@ -138,7 +138,7 @@ export class Film {
   }
 }
 
-// The hops that were not known before. When a token turned back, where it is now.
+// The hops that were not known before. If a token turned back, its last hop.
 function added(known, hops) {
   let same = 0;
   while (same < known.length && same < hops.length && known[same][0] === hops[same][0]) same += 1;

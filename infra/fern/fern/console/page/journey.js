@@ -16,12 +16,12 @@ export function openJourney(anchor, eventId) {
   refreshWaterfall();
 }
 
-export const refreshWaterfall = () => opened?.waterfall.refresh().catch(() => {}); // the next spans bring the next try
+export const refreshWaterfall = () => opened?.waterfall.refresh().catch(() => {}); // tried again when the next spans arrive
 
 let asking = false, askAgain = false;
 export async function refreshJourney() {
   if (!opened) return;
-  if (asking) { askAgain = true; return; } // one question at a time, and the last one counts
+  if (asking) { askAgain = true; return; } // one request at a time, and one more after it
   asking = true;
   const { eventId, hops, note, type } = opened;
   try {
@@ -48,7 +48,7 @@ function drawHops(list, steps) {
     });
 }
 
-// The newest events, to open the journey of one that has left the stage.
+// Draws the newest events as buttons, which open the journey also of an event that has left the stage.
 export function drawEvents(list, flow) {
   names = new Map((flow.story?.subscribers ?? []).map((one) => [one.id, one.name]));
   const events = flow.tokens.filter((token) => token.kind === "event").reverse();

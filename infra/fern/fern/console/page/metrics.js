@@ -1,4 +1,4 @@
-// Metrics of the last five minutes as small lines. Each says its value in words, too.
+// Draws metrics of the last five minutes as small lines, each with its value as text.
 import { byId, count, each, el, text } from "./dom.js";
 
 const WIDTH = 120, HEIGHT = 28, SVG = "http://www.w3.org/2000/svg";
@@ -18,7 +18,7 @@ function make(line) {
   return el("li", { "data-line": line.name }, el("span", { class: "soft" }, line.title), el("b"), picture);
 }
 
-// A gap where nothing is known; a flat line at the bottom where nothing happened.
+// The line has a gap where no value is known, and is at the bottom where nothing happened.
 function path(values) {
   const most = Math.max(...values.map((value) => value ?? 0), 1e-9), step = WIDTH / (values.length - 1);
   return values.map((value, place) => value === null ? null : [place * step, HEIGHT - 2 - (HEIGHT - 4) * value / most])

@@ -1,4 +1,4 @@
-// One panel that opens beside what was clicked. It does not block the page: what it is about goes on.
+// One panel that opens beside what was clicked. It does not block the page.
 import { byId, text } from "./dom.js";
 
 const panel = byId("panel"), body = byId("panel-body");
@@ -29,7 +29,7 @@ export function closePanel() {
   else byId("stage").focus();
 }
 
-// To its right or else to its left, inside the window; on a narrow screen the style sheet puts it at the bottom.
+// Puts the panel to the right of the anchor or else to its left, inside the window; on a narrow screen the style sheet puts it at the bottom.
 function placeBeside(anchor) {
   const box = anchor.getBoundingClientRect(), { offsetWidth: width, offsetHeight: height } = panel;
   const left = box.right + 8 + width < document.documentElement.clientWidth ? box.right + 8 : Math.max(8, box.left - width - 8);
@@ -37,7 +37,7 @@ function placeBeside(anchor) {
   panel.style.top = `${Math.max(8, Math.min(box.top, innerHeight - height - 8)) + scrollY}px`;
 }
 
-// What arrives later may make it longer: it is moved up, and its end stays in the window.
+// Content that arrives later may make the panel longer: then it is moved up, so that its end stays in the window.
 function keepInside() {
   const lowest = scrollY + Math.max(8, innerHeight - panel.offsetHeight - 8);
   if (panel.open && parseFloat(panel.style.top) > lowest) panel.style.top = `${lowest}px`;

@@ -1,4 +1,4 @@
-// What waits for a person's decision: dead letters and parked rows, as lists by reason. Nothing is changed without a preview.
+// Lists by reason what waits for an operator's decision: dead letters and parked rows. Every change is previewed first.
 import { ask } from "./ask.js";
 import { byId, clock, count, each, el, text } from "./dom.js";
 import { closePanel, openPanel } from "./panel.js";
@@ -11,7 +11,7 @@ const KINDS = {
     things: (number) => count(number, "dead letter"),
     previews: {
       "send-again": (group) => `${KINDS.dead.things(group.count)} will be published to ${group.topic} again. Every consumer of that topic gets a copy; one that has completed the event before ignores it, so no text is sent twice. If ${group.consumer} fails again, the message comes back here.`,
-      "give-up": (group) => `${KINDS.dead.things(group.count)} will be acknowledged, and ${group.consumer} records that a person gave them up. They never have an effect, not even after a replay: who would have been told by them is not told. This cannot be undone.`,
+      "give-up": (group) => `${KINDS.dead.things(group.count)} will be acknowledged, and ${group.consumer} records that an operator gave them up. They never have an effect, not even after a replay, and the people whom they concern are not told. This cannot be undone.`,
     },
   },
   parked: {
@@ -21,7 +21,7 @@ const KINDS = {
     things: (number) => count(number, "parked row"),
     previews: {
       "send-again": (group) => `The relay tries ${KINDS.parked.things(group.count)} of ${count(group.labours, "labour")} again, with all attempts left. Later events of these labours follow in order. If the bus still rejects a row, it is parked again.`,
-      "give-up": (group) => `${KINDS.parked.things(group.count)} of ${count(group.labours, "labour")} will be discarded. They stay in the table, are never published and notify no one. Later events of these labours are free to go. This cannot be undone.`,
+      "give-up": (group) => `${KINDS.parked.things(group.count)} of ${count(group.labours, "labour")} will be discarded. They stay in the table, are never published and notify no one. Later events of these labours are no longer held up. This cannot be undone.`,
     },
   },
 };
@@ -34,7 +34,7 @@ export function drawSetAside(dead, parked) {
     counts[kind] = number;
     load(kind);
   }
-  byId("nothing-aside").hidden = counts.dead !== 0 || counts.parked !== 0; // and while they are not known
+  byId("nothing-aside").hidden = counts.dead !== 0 || counts.parked !== 0; // hidden too while the counts are not known
 }
 
 async function load(kind) {
@@ -48,7 +48,7 @@ async function load(kind) {
     each(list, groups, (group) => JSON.stringify(KINDS[kind].key(group)), (group) => makeGroup(kind, group), (row, group) => row.change(group));
     text(byId(`${kind}-note`), more ? `Only the first ${more.toLocaleString("en")} are listed.` : "");
     if (kind === "dead" && !groups.length) {
-      text(byId("dead-note"), "Another look holds them for a moment. Trying again…");
+      text(byId("dead-note"), "Another look holds the dead letters for a moment. Trying again…");
       setTimeout(() => load(kind), 3000);
     }
   } catch (error) {

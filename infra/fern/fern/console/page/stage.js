@@ -21,7 +21,7 @@ function measure() {
   }));
 }
 
-// Draws until the film has ended and every token has left, then rests.
+// Draws frame after frame until the film has ended and every token has left.
 export function run() {
   if (running) return;
   running = true;

@@ -1,8 +1,8 @@
-// The stations of the stage, in the order of the way there and of the way back, and the controls of the processes behind them.
+// The stations of the stage, in the order of an event's path to the phones and back, and the controls of their processes.
 import { ask } from "./ask.js";
 import { attribute, byId, each, el, mark, text } from "./dom.js";
 
-// `at` is the row and the column, `parts` the sources whose silence makes the station stale.
+// `at` is the row and the column. If the `source` does not answer, the station is marked as stale.
 const STATIONS = [
   { id: "client", at: [1, 1], name: "Client", lead: "taps for the mother", processes: { "console": "shows this page" } },
   { id: "api", at: [1, 2], name: "API", lead: "checks and commits", source: "labour", processes: { "labour-api": "commits" } },
@@ -58,11 +58,11 @@ function makeProcess({ name }) {
   const node = el("li", { "data-process": name }, el("b", {}, name, " ", again), el("p", {}, health), el("p", { class: "controls" }, kill, ...(name === "console" ? [] : [hold]), release));
   node.change = (row, isKnown) => {
     const [state, words] = isKnown ? healthOf(row) : ["unknown", "not known"];
-    mark(health, state, words.split(": ")[0]); // the title has the reason, which is a sentence
+    mark(health, state, words.split(": ")[0]); // the title has the reason as well
     attribute(health, "title", words);
     const isHeld = Boolean(row?.is_held), hadFocus = [kill, hold, release].includes(document.activeElement);
     for (const [button, hidden] of [[kill, isHeld], [hold, isHeld], [release, !isHeld]]) if (button.hidden !== hidden) button.hidden = hidden;
-    if (hadFocus && document.activeElement?.hidden) (isHeld ? release : hold).focus(); // never drop the keyboard's place
+    if (hadFocus && document.activeElement?.hidden) (isHeld ? release : hold).focus(); // a hidden button would lose the focus of the keyboard
     const restarts = row?.restarts ?? 0, label = `restarted ${restarts === 1 ? "once" : `${restarts} times`}`;
     again.hidden = !restarts;
     text(again, `↻${restarts}`);
@@ -86,7 +86,7 @@ export function healthOf(process) {
   return ["bad", health === state ? "down" : health];
 }
 
-// Which sources do not answer, how many wait that are not among the tokens, and how many faults are on.
+// Draws which sources do not answer, how many events wait beside the drawn tokens, and how many faults are on.
 export function drawStations(flow, faults, tokensAt) {
   for (const { id, node, source, more, target, faults: button } of stations) {
     const silent = source && flow?.data?.silent[source];

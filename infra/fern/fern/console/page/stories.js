@@ -1,4 +1,4 @@
-// Presets that tell a story: what is broken, what will be seen, and why no text is sent twice.
+// The stories: each has a title, what is broken and can be seen, and why no text is sent twice.
 import { ask } from "./ask.js";
 import { byId, calm, el } from "./dom.js";
 
@@ -11,7 +11,7 @@ export async function loadStories() {
   }
 }
 
-// The stage is above the button, so it is moved into the window.
+// The stage is above the button, so the page is scrolled to it.
 function play(button, name) {
   byId("stage").scrollIntoView({ behavior: calm.matches ? "instant" : "smooth" });
   return ask(button, "POST", `/api/stories/${name}`);

@@ -1,4 +1,4 @@
-// Before anything is drawn, so that nothing flashes. Without a choice the system's own colours count.
+// Sets the colours before the page is drawn, so that they do not flash. Without a choice, they follow the system.
 "use strict";
 {
   const names = ["auto", "light", "dark"], signs = { auto: "◐ Auto", light: "☀ Light", dark: "☾ Dark" };
@@ -13,7 +13,7 @@
     wear(kept());
     document.getElementById("theme").addEventListener("click", () => {
       const next = names[(names.indexOf(document.documentElement.dataset.theme) + 1) % names.length];
-      try { localStorage.setItem("theme", next); } catch { /* then only for now */ }
+      try { localStorage.setItem("theme", next); } catch { /* kept until the page is closed */ }
       wear(next);
     });
   });

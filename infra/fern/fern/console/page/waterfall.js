@@ -25,7 +25,7 @@ export function makeWaterfall(eventId) {
   const breaks = el("span", { class: "breaks" }), axis = el("p", { class: "axis", "aria-hidden": "true" }, el("span", {}, "0"), breaks, el("span"));
   const rows = el("ol", { class: "spans" });
   const node = el("section", { class: "waterfall", "aria-labelledby": "waterfall-title" }, title, note, axis, rows);
-  let shown = null; // the trace that a link has led to, instead of the event's own
+  let shown = null; // the linked trace that was opened instead of the event's own
 
   async function look(path) {
     const answer = await fetch(path);
