@@ -221,20 +221,21 @@ Fault points are named places in the code, each between two steps that are not a
 |---|---|---|
 """
 _OBSERVED = """
-Each process is killed there (SIGKILL) while it handles the completion of a labour with two subscribers, and started again. Then,
-in every row: both got the text, once; the auditor has no finding about the labour; its events were published in order; and no log
-contains a phone number. The counts are the labour's events (4: planned, two subscribers added, completed), those that the
-Notification service consumes (3), the messages that it created, the texts on the phones, the messages that the Labour service
-knows to be sent, and the events that its statistics have counted (1). They are the same in every row: that is the promise. If a
-process dies after a commit or a publish and before it could acknowledge or record it, the step is repeated; then the last two
-columns name the service that published twice, and the consumers whose claims absorbed the repetition.
+The experiment kills each process at each of its points (SIGKILL) while it handles the completion of a labour with two
+subscribers, and starts it again. Afterwards, in every row, each subscriber has one text; the auditor has no finding
+about the labour; the events of the labour were published in order; and no log contains a phone number. The counts are
+the labour's events (4: planned, two subscribers added, completed), the events that the Notification service consumes
+(3), the messages that it created, the texts on the phones, the messages that the Labour service knows to be sent, and
+the events that its statistics have counted (1). They are the same in every row, because a crash may change no effect.
+If a process dies after a commit or a publish and before it could acknowledge or record that, the step is repeated. Then
+the last two columns name the service that published twice, and the consumers whose claims absorbed the repetition.
 
-`e2e/tests/test_freezes.py` freezes each process at each of these points (SIGSTOP), in a system with two replicas of each process,
-until every lease is over and the replicas have told everyone. Then it resumes them (SIGCONT). Nothing is lost or doubled, and no
-older text follows a newer one.
+`e2e/tests/test_freezes.py` freezes each process at each of these points (SIGSTOP), in a system with two replicas of
+each process, until every lease has expired and the replicas have notified each subscriber. Then it resumes the
+processes (SIGCONT). No text is lost or duplicated, and no older text follows a newer one.
 
-Written by `.venv/bin/python -m e2e.experiments.crash_points`. `e2e/tests/test_crashes.py` compares it with what it observes: a
-fault point without a row, and a row without its fault point, fail the build.
+`.venv/bin/python -m e2e.experiments.crash_points` writes this page, and `e2e/tests/test_crashes.py` compares the page
+with what it observes: a fault point without a row, and a row without its fault point, fail the build.
 
 | the process that dies | at | committed | published | claimed | messages | texts | told | counted | published again | absorbed |
 |---|---|---|---|---|---|---|---|---|---|---|

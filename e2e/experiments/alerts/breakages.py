@@ -136,7 +136,7 @@ class Breakages:
         dispatcher = [
             Breakage(
                 ("Texts wait for the dispatcher",),
-                "a sender that may send one text in 100 s",
+                "a limit of one text in 100 s for the sending number",
                 lambda: self._restart("notification-dispatcher", {"SMS_PER_SECOND": "0.01"}),
                 self._tell,
                 lambda: self._restart("notification-dispatcher"),

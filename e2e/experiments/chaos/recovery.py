@@ -150,7 +150,7 @@ def table(recoveries: Iterable[Recovery]) -> str:
     by_kind = defaultdict[str, list[Recovery]](list)
     for recovery in recoveries:
         by_kind[recovery.kind].append(recovery)
-    lines = ["| trouble | faults | median s | worst s |", "|---|---:|---:|---:|"]
+    lines = ["| kind of fault | faults | median s | worst s |", "|---|---:|---:|---:|"]
     for kind in KINDS:
         if found := by_kind[kind]:
             seconds = [one.seconds for one in found]

@@ -48,14 +48,15 @@ LIMIT = 180.0  # seconds for an exhibit, which takes one or two unless it is bro
 _OPENING = """
 # The bug museum
 
-Twenty-four mistakes that people make on the way to exactly-once. `fern museum` reintroduces each of them, outside the services,
-and runs one scenario twice, on a real PostgreSQL and a real bus: with our part no promise may be broken, and with the mistake the
-check must report exactly the violations below. The numbers are those of the [promises](guarantees.md). The mistakes follow the
-path of an event: the command, the relay, the consumer, the sender, the projection.
+This page lists twenty-four mistakes that people make when an effect must happen exactly once. `fern museum`
+reintroduces each mistake, outside the services, and runs one scenario twice on a real PostgreSQL and our durable
+Pub/Sub emulator: with our code no promise may be broken, and with the mistake the check must report exactly the
+violations below. The numbers of the promises are those of [guarantees.md](guarantees.md). The mistakes follow the path
+of an event: the command, the relay, the consumer, the dispatcher, the projection.
 
-This page is written by `fern museum --write-page` from [the exhibits](../e2e/experiments/museum/exhibits) and
-[the scenarios](../e2e/experiments/museum/scenarios). Other designs of the consumer are compared in
-[the quest of deltas](quest-deltas.md).
+`fern museum --write-page` writes this page from [the exhibits](../e2e/experiments/museum/exhibits) and [the
+scenarios](../e2e/experiments/museum/scenarios). [The quest of deltas](quest-deltas.md) compares other designs of the
+consumer.
 """
 _TOPICS = (
     TOPICS

@@ -116,7 +116,7 @@ def section(report: QuestReport) -> str:
     unusual = ", ".join(f"{name} {rate:g}" for name, rate in report.rates.items() if rate != RATE)
     return "\n".join(
         [
-            "![With our design everyone got one text; every other design lost, duplicated or invented some.](images/quest.svg)",
+            "![With our design no text was lost, duplicated or invented; with every other design some were.](images/quest.svg)",
             "",
             f"{report.labours} labours with one person each, seed {report.seed}. Each fault hits a labour with a probability of",
             f"{RATE:g}{', except ' + unusual if unusual else ''}, independently of the others.",

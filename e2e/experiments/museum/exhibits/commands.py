@@ -17,9 +17,10 @@ TWO_UPDATES = "duplicated: the update was posted 2 times"
 
 @exhibit("outbox after the commit", scenarios.a_request_dies_after_its_change, UnitOfWork, 1, NO_EVENT)
 class OutboxAfterTheCommit(UnitOfWork):
-    """The change was committed, and its events were written into the outbox afterwards. It looks right because an event must
-    not exist before its change, and the outbox is only one statement away. It is a dual write all the same, within one database:
-    a crash in between leaves a change without its event, and the repeated request is refused because the change is there.
+    """The change was committed, and its events were written into the outbox afterwards. It looks right because an event
+    must not exist before its change, and the insert into the outbox is the next statement. It is a dual write all the
+    same, within one database: a crash between the two leaves a change without its event, and the repeated request is
+    refused because the change is there.
     """
 
     async def _commit(self) -> None:
@@ -33,9 +34,9 @@ class OutboxAfterTheCommit(UnitOfWork):
 
 @exhibit("key in another transaction", scenarios.an_answer_is_lost, CommandRunner, 8, TWO_UPDATES)
 class KeyInAnotherTransaction(CommandRunner):
-    """The idempotency key was stored when the command had succeeded, in a transaction of its own. It looks right because only
-    a successful answer may be stored. If the process crashes in between, the effect is there and the key is not, and the client,
-    who got no answer, repeats the request.
+    """The idempotency key was stored when the command had succeeded, in a transaction of its own. It looks right
+    because only a successful answer may be stored. If the process crashes in between, the effect is there and the key
+    is not, and the client, who got no answer, repeats the request.
     """
 
     async def _attempt(self, command: Command[T], answer: Callable[[T], Answer]) -> Outcome:

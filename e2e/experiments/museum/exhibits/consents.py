@@ -14,9 +14,10 @@ WAITS_FOR_EVER = "lost: labour.completed waits for a consent that was given"
 
 @exhibit("consent without a lock", scenarios.a_yes_arrives_while_a_text_is_written, consents.load, 14, WAITS_FOR_EVER)
 async def consent_without_a_lock(connection: asyncpg.Connection, phones: Collection[str]) -> Consents:
-    """The consumer read whether the person had agreed, and wrote a text that waits if not. It looks right because the answer
-    releases every text that waits. But the answer did not see this one, which was not committed, and no second answer will come.
-    Ours locks the consent of a number that has not answered, so that one of the two sees the other.
+    """The consumer read whether the person had agreed, and if not, wrote a text that waits for consent. It looks right
+    because the transaction of the answer releases every text that waits. But that transaction did not see the
+    consumer's text, which was not committed yet, and no second answer will come. Our consumer locks the consent of a
+    number that has not answered, so that the later of the two transactions sees the result of the earlier one.
     """
     insert = (
         "INSERT INTO consent (phone, state) SELECT unnest($1::text[]), 'ASKED' ON CONFLICT DO NOTHING RETURNING phone"

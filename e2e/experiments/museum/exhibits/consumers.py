@@ -32,8 +32,8 @@ NOT_TOLD = "lost: Grace is on the roster and is not told"
 
 @exhibit("ack on contention", scenarios.the_holder_of_an_event_dies, Consumer, 5, NO_EFFECT)
 class AckOnContention(Consumer[Happened]):
-    """When another consumer held the event's lock, the message was acknowledged: the event is being handled, so nothing is left
-    to do. It looks right because it is, as long as the holder succeeds. When the holder crashes, its work is rolled back, and
+    """When another consumer held the event's lock, the message was acknowledged. It looks right because the other
+    consumer is handling the event, so nothing is left to do. But if that consumer crashes, its work is rolled back, and
     the bus no longer has the event.
     """
 
@@ -44,9 +44,9 @@ class AckOnContention(Consumer[Happened]):
 
 @exhibit("ack before the commit", scenarios.a_consumer_dies_after_the_effect, Consumer, 4, NO_EFFECT)
 class AckBeforeTheCommit(Consumer[Happened]):
-    """The message was acknowledged when it was received, as many clients do unless they are told otherwise. It looks right
-    because the bus then never delivers twice. If the process crashes before the commit, the bus does not deliver again either:
-    this is at most once.
+    """The message was acknowledged when it was received, as many clients do unless they are told otherwise. It looks
+    right because the bus then never delivers twice. If the process crashes before the commit, the bus does not deliver
+    again either: this is at most once.
     """
 
     def __init__(self, name: str, *, publisher: PubSub, **options: Any) -> None:
@@ -61,9 +61,10 @@ class AckBeforeTheCommit(Consumer[Happened]):
 
 @exhibit("commit inside the claim", scenarios.a_consumer_dies_after_the_effect, Consumer, 5, NO_EFFECT)
 def commit_inside_the_claim(name: str, *, react: React[Happened], **options: Any) -> Consumer[Happened]:
-    """A handler, or a repository that it used, committed the transaction it was given. It looks right because transactions should
-    be short. But the transaction also holds the claim, so the commit makes the claim permanent and releases the lock. If the
-    process then crashes before the effect is committed, the next delivery finds the event claimed and skips it.
+    """A handler, or a repository that it used, committed the transaction it was given. It looks right because
+    transactions should be short. But the transaction also holds the claim, so the commit makes the claim permanent and
+    releases the lock. If the process then crashes before the effect is committed, the next delivery finds the event
+    claimed and skips it.
     """
 
     async def react_and_commit(uow: UnitOfWork, events: Sequence[Received[Happened]]) -> Collection[UUID]:
@@ -75,9 +76,9 @@ def commit_inside_the_claim(name: str, *, react: React[Happened], **options: Any
 
 @exhibit("dedup outside the transaction", scenarios.a_consumer_dies_after_the_effect, Consumer, 4, TWO_EFFECTS)
 class DedupOutsideTheTransaction(Consumer[Happened]):
-    """The list of handled events was not part of the transaction of the effect: it was in another store, or written by another
-    transaction. It looks right because every event is looked up before and recorded afterwards. If the process crashes between
-    the commit of the effect and that of the record, the next delivery repeats the effect.
+    """The list of handled events was not part of the transaction of the effect: it was in another store, or written by
+    another transaction. It looks right because every event is looked up before its effect and recorded after it. If the
+    process crashes between the commit of the effect and that of the record, the next delivery repeats the effect.
     """
 
     async def _in_one_transaction(self, events: Sequence[Received[Happened]]) -> dict[UUID, Verdict]:
@@ -94,9 +95,9 @@ class DedupOutsideTheTransaction(Consumer[Happened]):
 
 @exhibit("SELECT, then write", scenarios.two_consumers_get_the_same_event, Consumer, 4, TWO_EFFECTS)
 class SelectThenWrite(Consumer[Happened]):
-    """The consumer looked for the claim, had the effect if there was none, and then wrote the claim. It looks right because it
-    is all one transaction. But a transaction does not see what another one has not committed yet: two consumers that look at
-    the same time both find nothing.
+    """The consumer looked for the claim, wrote the effect if there was none, and then wrote the claim. It looks right
+    because all three statements are one transaction. But a transaction does not see what another one has not committed
+    yet: two consumers that look at the same time both find nothing.
     """
 
     async def _in_one_transaction(self, events: Sequence[Received[Happened]]) -> dict[UUID, Verdict]:
@@ -111,10 +112,10 @@ class SelectThenWrite(Consumer[Happened]):
 
 @exhibit("unlock before the commit", scenarios.two_consumers_get_the_same_event, Consumer, 4, TWO_EFFECTS)
 class UnlockBeforeTheCommit(Consumer[Happened]):
-    """The advisory lock belonged to the session, and a `finally` released it. It looks right because a lock must not outlive the
-    work that it protects. But the work is protected until its commit: a second consumer gets the lock, does not see the
-    uncommitted claim, and has the effect again. When it meets the claim's primary key, it is too late. A lock of the
-    transaction (`pg_advisory_xact_lock`) cannot be released early.
+    """The advisory lock belonged to the session, and a `finally` released it. It looks right because a lock must not
+    outlive the work that it protects. But the work needs that protection until its commit. After the early release a
+    second consumer gets the lock, does not see the uncommitted claim, and writes the effect again; the primary key of
+    the claim stops it only afterwards. A lock of the transaction (`pg_advisory_xact_lock`) cannot be released early.
     """
 
     async def _in_one_transaction(self, events: Sequence[Received[Happened]]) -> dict[UUID, Verdict]:
@@ -134,9 +135,9 @@ class UnlockBeforeTheCommit(Consumer[Happened]):
 
 @exhibit("deduplicate on the bus's message id", scenarios.an_event_is_published_twice, Consumer, 4, TWO_EFFECTS)
 class DeduplicateOnTheMessageId(Consumer[Happened]):
-    """The consumer deduplicated by the bus's own message id. It looks right because the bus guarantees that it is unique, and it
-    stays the same when a message is delivered again. But each publish gets a new id, and a relay that crashes before it has
-    marked an event publishes it a second time: two messages, one event.
+    """The consumer deduplicated by the bus's own message id. It looks right because the bus guarantees that it is
+    unique, and it stays the same when a message is delivered again. But each publish gets a new id, and a relay that
+    crashes before it has marked an event publishes it a second time: two messages, one event.
     """
 
     async def handle(self, messages: Sequence[Message]) -> list[Verdict]:
@@ -149,9 +150,9 @@ class DeduplicateOnTheMessageId(Consumer[Happened]):
 
 @exhibit("deduplicate on the time", scenarios.two_events_have_the_same_time, Consumer, 4, SECOND_WITHOUT)
 class DeduplicateOnTheTime(Consumer[Happened]):
-    """The consumer deduplicated by the time of the event. It looks right because the time is in every envelope,
-    and stays the same however often an event is published. But two things can happen at the same time, and the second was taken
-    for a repetition of the first.
+    """The consumer deduplicated by the time of the event. It looks right because the time is in every envelope, and
+    stays the same however often an event is published. But two things can happen at the same time, and the second was
+    taken for a repetition of the first.
     """
 
     async def handle(self, messages: Sequence[Message]) -> list[Verdict]:
@@ -165,9 +166,10 @@ class DeduplicateOnTheTime(Consumer[Happened]):
 
 @exhibit("the last sequence of the source", scenarios.two_labours_take_turns, Consumer, 4, THIRD_WITHOUT)
 class LastSequenceOfTheSource(Consumer[Happened]):
-    """The consumer remembered the last sequence of the source, and dropped every event up to it. It looks right because sequences
-    only rise, and it needs no table of ids. But they rise for each labour. Not even a number for all of them together would help:
-    it is taken before the commit, so an event with a lower number can be published after one with a higher number.
+    """The consumer remembered the last sequence of the source, and dropped every event up to it. It looks right because
+    sequences only rise, and no table of ids is needed. But each labour has a sequence of its own. One sequence for all
+    labours would not help either: a number is taken before the commit, so an event with a lower number can be published
+    after one with a higher number.
     """
 
     def __init__(self, name: str, **options: Any) -> None:
@@ -187,18 +189,19 @@ class LastSequenceOfTheSource(Consumer[Happened]):
 
 @exhibit("Python's hash() as the lock key", scenarios.two_processes_want_the_same_event, lock_key, 5, HELD_UP)
 def hash_as_the_lock_key(consumer: str, event_id: UUID) -> int:
-    """The key of the advisory lock was computed with `hash()`. It looks right because it has 64 bits and is the same every time,
-    within one process. But each process uses another salt, so two processes lock different numbers for the same event. Here the
-    primary key of the claim still prevents a second effect, but the second consumer waits for the first one's row, with
-    its whole batch, instead of returning the message at once.
+    """The key of the advisory lock was computed with `hash()`. It looks right because it has 64 bits and is the same
+    every time, within one process. But each process uses another salt, so two processes lock different numbers for the
+    same event. Here the primary key of the claim still prevents a second effect, but the second consumer waits for the
+    first one's row, with its whole batch, instead of returning the message at once.
     """
     return hash((consumer, str(event_id)))
 
 
 @exhibit("retention shorter than replay", scenarios.an_event_is_replayed_in_time, Retention, 4, TWO_EFFECTS)
 class RetentionShorterThanReplay(Retention):
-    """Old claims were deleted after a week, while events could be replayed for three months. It looks right because duplicates
-    usually come within seconds, and the table grows every day. But a replay is a duplicate, too, and may come months later.
+    """Old claims were deleted after a week, while events could be replayed for three months. It looks right because
+    duplicates usually come within seconds, and the table grows every day. But a replay is a duplicate, too, and may
+    come months later.
     """
 
     def __init__(self, engine: AsyncEngine, *, keep: timedelta, replay_horizon: timedelta) -> None:
@@ -207,9 +210,10 @@ class RetentionShorterThanReplay(Retention):
 
 @exhibit("tell those who are known", scenarios.a_birth_overtakes_a_subscription, our_reaction, 6, NOT_TOLD)
 async def tell_those_who_are_known(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collection[UUID]:
-    """The reaction told everyone on the roster as it was at that moment. It looks right because the roster is read in the same
-    transaction. But events of different topics arrive in any order, and a person who subscribed before the birth may become known
-    after it. Our events carry the version of the roster that they were made under, and wait until the roster has it.
+    """The reaction notified each person who was on the roster at that moment. It looks right because the roster is read
+    in the same transaction. But events of different topics arrive in any order, so the event of a person who subscribed
+    before the birth may arrive after the birth. Our events name the roster version that they were made under, and the
+    consumer nacks them until the roster has that version.
     """
     unversioned = [
         structs.replace(one, event=structs.replace(one.event, roster_version=0))

@@ -15,9 +15,10 @@ WENT_BACK = "went back: the text is delivered, and is shown as sent"
 
 @exhibit("the last status wins", scenarios.a_delivery_overtakes_its_sending, told.react, 9, WENT_BACK)
 async def the_last_status_wins(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collection[UUID]:
-    """Each event about a text overwrote the status of the one before. It looks right because every event is applied once, and
-    statuses follow each other. But events arrive in any order, and the event that arrives last is not the one that happened last.
-    Ours have a rank, and a lower one never overwrites a higher one.
+    """Each event about a text overwrote the status that the event before had set. It looks right because every event is
+    applied once, and statuses follow each other. But events arrive in any order, and the event that arrives last may
+    not be the one that happened last. Our statuses have ranks, and a lower-ranked status never overwrites a
+    higher-ranked one.
     """
     for received in events:
         assert isinstance(received.event, NotificationSent | NotificationDelivered | NotificationFailed)

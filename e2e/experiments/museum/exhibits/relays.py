@@ -18,9 +18,9 @@ BEHIND = "held-up: event 2 waits behind event 1 of another labour, which the bus
 
 @exhibit("mark before publish", scenarios.a_relay_dies_on_its_way_to_the_bus, Relay, 2, NOT_PUBLISHED, SECOND_NEITHER)
 class MarkBeforePublish(Relay):
-    """The relay marked its rows as published, committed, and then published them. It looks right because no event is ever
-    published twice, and no transaction is open during a call. A relay that crashes in between leaves rows that are marked and
-    were never published.
+    """The relay marked its rows as published, committed, and then published them. It looks right because no event is
+    ever published twice, and no transaction is open during a call. But a relay that crashes after the commit leaves
+    rows that are marked and were never published.
     """
 
     async def run_once(self) -> Pass:
@@ -33,9 +33,10 @@ class MarkBeforePublish(Relay):
 
 @exhibit("poll by greatest id", scenarios.an_earlier_number_commits_later, Relay, 2, NOT_PUBLISHED)
 class PollByGreatestId(Relay):
-    """The relay remembered the greatest id that it had published and queried for greater ones. It looks right because ids only
-    increase, and the query needs no extra column and no index. But ids increase in the order of the inserts, not of the
-    commits: a transaction that took its id early and commits late becomes visible when the relay is already past its id.
+    """The relay remembered the greatest id that it had published and queried for greater ones. It looks right because
+    ids only increase, and the query needs no extra column and no index. But ids increase in the order of the inserts,
+    not of the commits: a transaction that took its id early and commits late becomes visible when the relay is already
+    past its id.
     """
 
     greatest = 0
@@ -50,9 +51,9 @@ class PollByGreatestId(Relay):
 
 @exhibit("no ordering across relays", scenarios.a_slow_relay_and_a_quick_one, Relay, 3, OUT_OF_ORDER)
 class NoOrderingAcrossRelays(Relay):
-    """Several relays shared the outbox by locking rows and skipping those that another relay had locked. It looks right because
-    no row is published by two relays, and each relay publishes its rows in order. But the skipped row and the next one may
-    belong to the same labour, and the second relay may be faster.
+    """Several relays shared the outbox by locking rows and skipping those that another relay had locked. It looks right
+    because no row is published by two relays, and each relay publishes its rows in order. But the skipped row and the
+    next one may belong to the same labour, and the second relay may be faster.
     """
 
     async def run_once(self) -> Pass:
@@ -66,8 +67,8 @@ class NoOrderingAcrossRelays(Relay):
 
 @exhibit("retry until it works", scenarios.the_bus_rejects_an_event, Relay, 7, BEHIND)
 class RetryUntilItWorks(Relay):
-    """The relay published row by row, and tried a row again until the bus took it. It looks right because nothing is skipped,
-    and the order is kept without any further thought. But a message that the bus rejects is rejected every time, and all
+    """The relay published row by row, and retried each row until the bus accepted it. It looks right because no row is
+    skipped, so the order is kept. But a message that the bus rejects is rejected every time, and the events of all
     labours wait behind it.
     """
 

@@ -1,4 +1,4 @@
-"""Mistakes of a sender."""
+"""Mistakes of a dispatcher."""
 
 from collections.abc import Collection, Sequence
 from uuid import UUID
@@ -26,8 +26,9 @@ def write_only(provider: Twilio) -> React[Event]:
 
 @exhibit("send inside the transaction", scenarios.a_sender_dies_after_the_call, write_only, 6, TWO_TEXTS)
 def send_inside_the_transaction(provider: Twilio) -> React[Event]:
-    """The text was sent within the transaction that claims the event. It looks right because a transaction happens completely or
-    not at all. A rollback undoes the claim and the ledger row; it cannot undo the text, and the next delivery sends another.
+    """The text was sent within the transaction that claims the event. It looks right because a transaction happens
+    completely or not at all. But a rollback undoes the claim and the ledger row only. It cannot undo the text, and the
+    next delivery sends a second one.
     """
 
     async def write_and_send(uow: UnitOfWork, events: Sequence[Received[Event]]) -> Collection[UUID]:
@@ -43,9 +44,10 @@ def send_inside_the_transaction(provider: Twilio) -> React[Event]:
 
 @exhibit("no look at the clock", scenarios.a_sender_is_paused_beyond_its_lease, Dispatcher, 6, TWO_TEXTS)
 class NoLookAtTheClock(Dispatcher):
-    """The sender took a lease and called the provider, without a look at the clock in between. It looks right because the call
-    follows at once. But a process can be paused anywhere, for minutes: its lease ends, the text is found missing and sent by
-    another, and then the first one goes on where it was.
+    """The dispatcher took a lease and called the provider, without checking in between whether the lease still held. It
+    looks right because the call follows at once. But a process can be paused anywhere, for minutes. Meanwhile its lease
+    expires, the provider reports no such text, and another dispatcher sends it. Then the paused dispatcher continues
+    and sends it again.
     """
 
     async def _call(self, lease: Lease) -> SendOutcome:
@@ -55,9 +57,9 @@ class NoLookAtTheClock(Dispatcher):
 
 @exhibit("no fence around the outcome", scenarios.a_sender_is_paused_beyond_its_lease, Dispatcher, 6, TWO_TEXTS)
 class NoFenceAroundTheOutcome(Dispatcher):
-    """The outcome of an attempt was written by the id of the message alone. It looks right because the sender knows what it did:
-    it was too late, it did not call, and the text goes back into the queue. But the row is no longer at that attempt. Another
-    sender has sent the text meanwhile, and now it is sent again.
+    """The UPDATE that records the outcome of an attempt matched the id of the notification alone. It looks right
+    because the dispatcher knows what it did: it was too late, did not call, and puts the text back into the queue. But
+    the row is at a later attempt by then. Another dispatcher has sent the text meanwhile, and now it is sent again.
     """
 
     async def _record(self, lease: Lease, outcome: SendOutcome) -> None:
@@ -70,9 +72,9 @@ class NoFenceAroundTheOutcome(Dispatcher):
 
 @exhibit("one queue for all", scenarios.another_labour_has_much_to_say, ledger.insert_pending, 14, BEHIND_ALL)
 async def one_queue_for_all(uow: UnitOfWork, notifications: Sequence[Notification]) -> None:
-    """All texts waited in one queue, in the order of their arrival. It looks right because the first to come is the first to be
-    served. But the provider takes about one text a second, and one labour may have fifty people: with a few announcements its
-    texts fill the queue for an hour, and the birth of another labour waits behind all of them.
+    """All texts waited in one queue, in the order of their arrival. It looks right because the text that came first is
+    sent first. But the provider takes about one text a second, and one labour may have fifty people: twenty
+    announcements fill the queue for a quarter of an hour, and the birth of another labour waits behind all of them.
     """
     await ledger.insert_pending(uow, notifications)
     await uow.connection.execute("UPDATE notification SET priority = 0, turn = created_at WHERE state = 'PENDING'")

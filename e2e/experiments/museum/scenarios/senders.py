@@ -1,4 +1,4 @@
-"""Scenarios of a sender."""
+"""Scenarios of a dispatcher."""
 
 import asyncio
 import tempfile
@@ -31,8 +31,8 @@ Post = Callable[[UnitOfWork, Sequence[Notification]], Awaitable[object]]
 
 
 async def a_sender_dies_after_the_call(bed: Testbed, part: Callable[[Twilio], React[Event]]) -> list[str]:
-    """Grace must be told that the baby is here. The process crashes when the provider has accepted the text, and before it
-    records that. It is started again.
+    """Grace must be told that the baby is here. The process crashes when the provider has accepted the text, and before
+    it records that. It is started again.
     """
     grace, born = await bed.emit_a_birth()
     await bed.publish_all()
@@ -48,8 +48,8 @@ async def a_sender_dies_after_the_call(bed: Testbed, part: Callable[[Twilio], Re
 
 
 async def a_sender_is_paused_beyond_its_lease(bed: Testbed, part: type[Dispatcher]) -> list[str]:
-    """A sender has taken the text for Grace, and is paused. Its lease ends, the provider knows no such text, and another sender
-    sends it. Then the first one goes on.
+    """A dispatcher has taken the text for Grace, and is paused. Its lease expires, the provider reports no such text,
+    and another dispatcher sends it. Then the paused dispatcher continues.
     """
     grace, born = await bed.emit_a_birth()
     await bed.publish_all()
@@ -70,8 +70,8 @@ async def a_sender_is_paused_beyond_its_lease(bed: Testbed, part: type[Dispatche
 
 
 async def another_labour_has_much_to_say(bed: Testbed, part: Post) -> list[str]:
-    """Four announcements of one labour to ten people wait to be sent. Then another labour is completed, and Grace must be told.
-    The sender sends one text at a time.
+    """Four announcements of one labour to ten people wait to be sent. Then another labour is completed, and Grace must
+    be told. The dispatcher sends one text at a time.
     """
     for sequence in range(ANNOUNCEMENTS):
         async with bed.in_notification() as uow:

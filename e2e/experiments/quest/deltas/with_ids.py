@@ -117,7 +117,7 @@ class PostingLedger(Design):
     name = "posting ledger"
     semantics = Semantics.EFFECTIVELY_ONCE
     remembers = FOR_EVER
-    breaks = "Right under every misfortune; a second worker waits for the first, with all that it holds."
+    breaks = "Right under every misfortune; a second worker waits for the first, with its whole batch."
     tables = """
         CREATE TABLE posting (
             labour_id uuid, event_id uuid, count integer NOT NULL, seconds integer NOT NULL,

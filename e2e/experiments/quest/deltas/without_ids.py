@@ -13,7 +13,7 @@ class AddAlways(Design):
     name = "add always"
     semantics = Semantics.AT_LEAST_ONCE
     remembers = "nothing"
-    breaks = "Every delivery is added, and a bus delivers again whatever was not acknowledged."
+    breaks = "Every delivery is added, and a bus delivers every message again that was not acknowledged."
 
     async def handle(self, worker: Worker, event: Event) -> Verdict:
         async with worker.connection.transaction():
