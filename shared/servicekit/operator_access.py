@@ -1,8 +1,5 @@
-"""Who may call the operators' routes: named tokens of two scopes, and a listener of their own.
-
-Every request to the operators' listener needs a token, before anything else is done with it: the route is not looked up, the body
-not parsed, and no slot taken. GET needs the scope `read`; every other method needs `write`, which includes `read`. So a new route
-cannot forget its scope.
+"""Who may call the operators' routes: named tokens of two scopes, and a listener of their own. `servicekit.operator_guard` checks
+them.
 
 OPERATOR_READ_TOKENS       name:secret pairs that may read, separated by commas
 OPERATOR_WRITE_TOKENS      the same for those that may change something as well
@@ -13,23 +10,17 @@ OPERATIONS_TOKEN           refused: the two lists of tokens have replaced it
 The name says in the security log who made a change. To rotate a secret, add a second pair, change the clients, remove the first.
 """
 
-import hmac
 import re
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from litestar.types import ASGIApp, Receive, Scope, Send
-
-from servicekit.problems import Problem, send_problem
 from servicekit.settings import Environment
 
 READ_TOKENS, WRITE_TOKENS = "OPERATOR_READ_TOKENS", "OPERATOR_WRITE_TOKENS"
 LOCAL_READ, LOCAL_WRITE = "local-operator-read", "local-operator-write"  # used in local mode only
 SHORTEST_SECRET = 32  # characters, outside local mode
-READING = frozenset({"GET", "HEAD"})
 
 _PAIR = re.compile(r"([a-z0-9][a-z0-9-]{0,39}):([!-+\--~]+)")  # visible ASCII without a comma
-_REALM = 'Bearer realm="fernlabour operators"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,53 +71,9 @@ def _load_tokens(environment: Environment, name: str, local: str, *, may_write: 
             environment.refuse(
                 f"{name}: the secret of {operator} has fewer than {SHORTEST_SECRET} characters: openssl rand -hex 32"
             )
-        tokens.append(OperatorToken(operator, may_write, _digest(secret)))
+        tokens.append(OperatorToken(operator, may_write, digest_of(secret.encode())))
     return tokens
 
 
-def require_token(app: ASGIApp, tokens: tuple[OperatorToken, ...]) -> ASGIApp:
-    """The layer that refuses requests without the right token. Stores the operator's name in the state of the request."""
-
-    async def authenticated(scope: Scope, receive: Receive, send: Send) -> None:
-        header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        token = _find(tokens, header)
-        if token is None:
-            await send_problem(send, _unauthorized(header))
-            return
-        scope["state"]["operator"] = token.operator
-        if token.may_write or scope.get("method") in READING:
-            await app(scope, receive, send)
-        else:
-            await send_problem(send, _insufficient_scope())
-
-    return authenticated
-
-
-def _find(tokens: tuple[OperatorToken, ...], header: bytes) -> OperatorToken | None:
-    """The token of a request. All tokens are compared, in constant time: the time reveals neither which one fits nor how much."""
-    scheme, _, secret = header.strip().partition(b" ")
-    digest, found = sha256(secret.strip()).digest(), None
-    for token in tokens:
-        if hmac.compare_digest(digest, token.digest):
-            found = token
-    return found if scheme.lower() == b"bearer" else None
-
-
-def _digest(secret: str) -> bytes:
-    return sha256(secret.encode()).digest()
-
-
-def _unauthorized(header: bytes) -> Problem:
-    what = (
-        "The token is not that of an operator, or no longer. Get the current one"
-        if header
-        else "Operators' routes need a token. Send one as `Authorization: Bearer <secret>`"
-    )
-    detail = f"{what}: a secret of {READ_TOKENS} or {WRITE_TOKENS}."
-    return Problem(401, "not-authorized", detail, {"WWW-Authenticate": _REALM})
-
-
-def _insufficient_scope() -> Problem:
-    header = f'{_REALM}, error="insufficient_scope", scope="write"'
-    detail = f"This token may only read. Use one of {WRITE_TOKENS} to change something."
-    return Problem(403, "insufficient-scope", detail, {"WWW-Authenticate": header})
+def digest_of(secret: bytes) -> bytes:
+    return sha256(secret).digest()

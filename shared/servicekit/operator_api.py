@@ -1,6 +1,6 @@
 """Routes for operators: inspect and change the outbox, replay events, look up claims, run the retention.
 
-They are on the operators' listener, which checks tokens and scopes (`servicekit.operator_access`). Long work is done in batches:
+They are on the operators' listener, which checks tokens and scopes (`servicekit.operator_guard`). Long work is done in batches:
 each call handles one and returns where the next begins.
 """
 

@@ -24,7 +24,8 @@ from servicekit.api_page import ApiPage
 from servicekit.connections import HttpConnection, close_late_connections
 from servicekit.http_limits import MAX_BODY, HttpLimits
 from servicekit.local_guard import LocalGuard
-from servicekit.operator_access import OperatorSettings, require_token
+from servicekit.operator_access import OperatorSettings
+from servicekit.operator_guard import require_token
 from servicekit.problems import HARDENED, Problem, problem_table
 from servicekit.request_checks import CheckedRequest, check_head
 from servicekit.request_metrics import measured
