@@ -25,7 +25,9 @@ def test_a_worker_does_not_import_the_web_framework(service: str, worker: str) -
 
     ended = subprocess.run(command, env={}, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=60, check=False)
 
-    imported = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines() if line.startswith("import time:")}
+    imported = {
+        line.rpartition("|")[2].strip() for line in ended.stderr.splitlines() if line.startswith("import time:")
+    }
     assert ended.returncode == 78, ended.stderr[-2000:]
     assert {"messaging.database", f"{service}.__main__"} & imported
     assert "litestar" not in imported
