@@ -1,8 +1,8 @@
 """The settings of the Notification service, from environment variables: a class for each process. No process reads the secrets of
 another one. Those of the relay: servicekit/worker_settings.py.
 
-NOTIFICATION_DATABASE_URL   postgresql+asyncpg://…?sslmode=verify-full, the service's own database. TLS as for
-                          LABOUR_DATABASE_URL
+NOTIFICATION_DATABASE_URL   postgresql+asyncpg://…?sslmode=verify-full, the service's own database. TLS, and
+                          Cloud SQL without a proxy, as for LABOUR_DATABASE_URL
 PUBSUB_PROJECT_ID         the project of the topics and subscriptions
 OPERATOR_READ_TOKENS, OPERATOR_WRITE_TOKENS, NOTIFICATION_OPERATORS_…   who may operate: servicekit/operator_access.py
 NOTIFICATION_API_HOST, NOTIFICATION_API_PORT   the address at which the API listens (127.0.0.1, 8402)
