@@ -2,6 +2,8 @@
 
 It begins as the server does: the client asks for TLS, the front answers `S`, and the handshake follows. A client that does not
 ask is cut off, so whatever gets through was encrypted. If the system has a PostgreSQL of its own, that one does TLS itself.
+
+As an instance of Cloud SQL it begins with the handshake, and the client has a certificate, too: `e2e.support.cloud_sql`.
 """
 
 import select
@@ -20,12 +22,13 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from e2e.support.ports import free_port_base
 from fern.runtime.postgres import server_account
 
+PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 TLS_REQUEST = struct.pack("!ll", 8, 80877103)
 
 
@@ -36,22 +39,27 @@ class Authority:
         self._directory, self._key = directory, ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         constraints = x509.BasicConstraints(ca=True, path_length=0)
-        certificate = _unsigned(self._name, self._name, self._key).add_extension(constraints, critical=True)
+        certificate = _unsigned(self._name, self._name, self._key.public_key()).add_extension(
+            constraints, critical=True
+        )
         self.file = directory / f"{name}.pem"
         self.file.write_bytes(self._sign(certificate))
 
     def issue(self, host: str) -> Path:
         """A file with the key and the certificate of a server named `host`."""
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
-        names = x509.SubjectAlternativeName([x509.DNSName(host)])
-        certificate = _unsigned(subject, self._name, key).add_extension(names, critical=False)
         private = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         chain = self._directory / f"{host}.pem"
-        chain.write_bytes(private + self._sign(certificate))
+        chain.write_bytes(private + self.certify(host, key.public_key()))
         return chain
+
+    def certify(self, name: str, key: PublicKey) -> bytes:
+        """A certificate for the key of a client or server that keeps its private half."""
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        names = x509.SubjectAlternativeName([x509.DNSName(name)])
+        return self._sign(_unsigned(subject, self._name, key).add_extension(names, critical=False))
 
     def _sign(self, certificate: x509.CertificateBuilder) -> bytes:
         identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
@@ -59,42 +67,48 @@ class Authority:
         return certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
-def _unsigned(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _unsigned(subject: x509.Name, issuer: x509.Name, key: PublicKey) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
-    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number())
     builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
 
 
 @contextmanager
-def tls_front(target: tuple[str, int], chain: Path) -> Iterator[int]:
-    """Yields the port of the front, on 127.0.0.1."""
+def tls_front(
+    target: tuple[str, int], chain: Path, *, at: tuple[str, int] = ("127.0.0.1", 0), clients: Authority | None = None
+) -> Iterator[int]:
+    """Yields the port of the front. With `clients` it asks for a certificate of theirs, and TLS begins without a request."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(chain)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    if clients:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(clients.file)
+    with socket.create_server(at) as listener:
 
         def accept() -> None:
             with suppress(OSError):  # closed
                 while True:
                     client, _ = listener.accept()
-                    threading.Thread(target=_serve, args=(client, target, context), daemon=True).start()
+                    threading.Thread(target=_serve, args=(client, target, context, not clients), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
         yield listener.getsockname()[1]
         listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
 
 
-def _serve(client: socket.socket, target: tuple[str, int], context: ssl.SSLContext) -> None:
+def _serve(client: socket.socket, target: tuple[str, int], context: ssl.SSLContext, asks: bool) -> None:
     """One thread for both directions: a TLS connection must not be used by two at once."""
     with (
         suppress(OSError),
         client,
         socket.create_connection(target) as server,
     ):  # a refused certificate is an OSError too
-        if client.recv(len(TLS_REQUEST), socket.MSG_WAITALL) != TLS_REQUEST:
-            return
-        client.sendall(b"S")
+        if asks:
+            if client.recv(len(TLS_REQUEST), socket.MSG_WAITALL) != TLS_REQUEST:
+                return
+            client.sendall(b"S")
         with context.wrap_socket(client, server_side=True) as encrypted:
             while True:
                 ready = [encrypted] if encrypted.pending() else select.select([encrypted, server], [], [])[0]

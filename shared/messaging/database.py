@@ -1,7 +1,8 @@
 """Connections to a service's own PostgreSQL, and which of its errors are transient.
 
 A connection on which an answer was late is closed and never returned to the pool, and the other connections of the pool are
-replaced before they are used again. `messaging.limits` has the limits, and `messaging.tls` says how TLS is asked for in the URL.
+replaced before they are used again. `messaging.limits` has the limits. `messaging.tls` says how TLS is asked for in the URL, and
+`messaging.cloud_sql` how an instance of Cloud SQL is named there.
 
 A transient error is an outage or a conflict, never the fault of a statement: the caller waits and retries without a limit.
 
@@ -28,13 +29,13 @@ process is reported as unhealthy with the reason while it waits.
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from weakref import WeakKeyDictionary
 
 import asyncpg
-from sqlalchemy import Engine, event
+from sqlalchemy import URL, Engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, DisconnectionError, InvalidRequestError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
@@ -43,6 +44,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from messaging import metrics
 from messaging.clock_offset import compare_on_connect
+from messaging.cloud_sql import ConnectorFailed, find_instance
 from messaging.limits import (
     CONNECT_SECONDS,
     GRACE,
@@ -64,6 +66,14 @@ _CUT_AT_ONCE = "This Connection is closed"
 Statement = tuple[str, Sequence[object]]  # SQL with $1, $2, … and their values
 
 
+def opener(url: str) -> tuple[URL, Callable[..., Awaitable[asyncpg.Connection]]]:
+    """The URL without our own parameters, and what opens a connection to it: it takes the arguments of the driver's `connect`."""
+    if instance := find_instance(url):
+        return instance.url, instance.connect
+    plain, tls = split_tls(url)
+    return plain, partial(asyncpg.connect, ssl=tls)
+
+
 _lost_at = WeakKeyDictionary[Engine, float]()  # connections that were made before are not used again
 
 
@@ -76,7 +86,7 @@ def create_engine(
     connect_timeout: float = CONNECT_SECONDS,
 ) -> AsyncEngine:
     """An engine whose transactions are READ COMMITTED. Its errors leave out parameters, which hold names and phone numbers."""
-    plain, tls = split_tls(url)
+    plain, connect = opener(url)
     engine = create_async_engine(
         plain,
         isolation_level="READ COMMITTED",
@@ -86,7 +96,7 @@ def create_engine(
         pool_timeout=limits.pool,
         pool_pre_ping=False,
         connect_args={
-            "ssl": tls,
+            "async_creator_fn": connect,
             "timeout": connect_timeout,
             "command_timeout": limits.statement + GRACE,
             "connection_class": LimitedConnection,
@@ -199,16 +209,15 @@ def _combined(*statements: tuple[str, int]) -> str:
 
 async def connect_raw(url: str, *, process: str) -> asyncpg.Connection:
     """A connection of its own for LISTEN or NOTIFY, outside any pool. It does not wait for the disk: a NOTIFY writes nothing."""
-    plain, tls = split_tls(url)
+    plain, connect = opener(url)
     settings = {
         "application_name": process,
         "synchronous_commit": "off",
         "statement_timeout": f"{CONNECT_SECONDS * 1000:.0f}",
         **KEEPALIVE_BY_SERVER,
     }
-    return await asyncpg.connect(
+    return await connect(
         plain.set(drivername="postgresql").render_as_string(hide_password=False),
-        ssl=tls,
         timeout=CONNECT_SECONDS,
         command_timeout=CONNECT_SECONDS,
         connection_class=LimitedConnection,
@@ -259,6 +268,8 @@ def describe(error: BaseException) -> str:
     for state, words in _WORDS.items():
         if sqlstate.startswith(state):
             return words
+    if isinstance(error, ConnectorFailed):
+        return str(error)
     if isinstance(error, PoolExhausted):
         return "all connections of the pool are in use"
     if isinstance(error, TimeoutError):

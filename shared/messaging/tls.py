@@ -51,11 +51,15 @@ def is_protected(url: str) -> bool:
     return mode == VERIFIED or (bool(hosts) and all(map(_is_here, hosts)))
 
 
-def _parse(url: str) -> tuple[URL, str, str]:
+def parse(url: str) -> URL:
     try:
-        parsed = make_url(url)
+        return make_url(url)
     except (ArgumentError, ValueError):
         raise SettingsError("it is no database URL: write postgresql+asyncpg://user:password@host/database") from None
+
+
+def _parse(url: str) -> tuple[URL, str, str]:
+    parsed = parse(url)
     given = {name: value for name, value in parsed.query.items() if name.startswith("ssl")}
     for name, value in given.items():
         if name not in ("sslmode", "sslrootcert"):

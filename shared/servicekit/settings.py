@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from structlog import get_logger
 
+from messaging.cloud_sql import find_instance
 from messaging.errors import SettingsError
 from messaging.tls import VERIFIED, is_protected
 
@@ -68,13 +69,14 @@ class Environment:
         return content
 
     def database_url(self, name: str) -> str:
-        """Outside local mode the connection must be verified TLS, or end on this machine."""
+        """Outside local mode the connection must be verified TLS, made by Google's connector, or end on this machine."""
         value = self.text(name, secret=True)
         try:
-            if value and not is_protected(value) and not self.local:
+            if value and not (find_instance(value) or is_protected(value)) and not self.local:
                 self.refuse(
                     f"{name} does not verify its server: add ?sslmode={VERIFIED} (and &sslrootcert=FILE for an authority "
-                    "of your own), or connect to a proxy such as Cloud SQL's at 127.0.0.1 or a unix socket"
+                    "of your own), connect to a proxy such as Cloud SQL's at 127.0.0.1 or a unix socket, or name an instance of "
+                    "Cloud SQL: ?cloudsql=PROJECT:REGION:INSTANCE"
                 )
         except SettingsError as error:
             self.refuse(f"{name} is wrong: {error}")

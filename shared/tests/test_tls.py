@@ -1,39 +1,19 @@
 """TLS to PostgreSQL means the same for the pool and for raw connections."""
 
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from e2e.support.connecting import Connect, both
 from e2e.support.tls_front import Authority, installed_programs, installed_server, tls_front
 from fern.runtime.postgres import TemporaryServer
-from messaging.database import connect_raw, create_engine, describe, driver_connection, is_transient
+from messaging.database import describe, is_transient
 from messaging.errors import SettingsError
 from messaging.tls import is_protected, split_tls
 
-Connect = Callable[..., Awaitable[str]]
-USER, ENCRYPTED = "SELECT current_user", "SELECT ssl::text FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
-
-
-async def pool(url: str, query: str = USER) -> str:
-    engine = create_engine(url, process="test", pool_size=1, connect_timeout=60)
-    try:
-        async with driver_connection(engine) as connection:
-            return str(await connection.fetchval(query))
-    finally:
-        await engine.dispose()
-
-
-async def raw(url: str, query: str = USER) -> str:
-    connection = await connect_raw(url, process="test")
-    try:
-        return str(await connection.fetchval(query))
-    finally:
-        await connection.close()
-
-
-both = pytest.mark.parametrize("connect", [pool, raw])
+ENCRYPTED = "SELECT ssl::text FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
 
 
 @pytest.fixture(scope="module")

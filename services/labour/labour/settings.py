@@ -16,7 +16,9 @@ LOCAL_SECRET = "local-secret-for-tokens-on-this-machine"  # noqa: S105  (used in
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
     """LABOUR_DATABASE_URL   postgresql+asyncpg://…?sslmode=verify-full, the service's own database. Outside local mode TLS with
-                             a verified server is required, unless it is at a unix socket or loopback; messaging/tls.py
+                             a verified server is required, unless it is at a unix socket or loopback; messaging/tls.py.
+                             For an instance of Cloud SQL without a proxy:
+                             postgresql+asyncpg://USER@/DATABASE?cloudsql=PROJECT:REGION:INSTANCE; messaging/cloud_sql.py
     PUBSUB_PROJECT_ID        the project of our topics and subscriptions, for the workers
     OPERATOR_READ_TOKENS, OPERATOR_WRITE_TOKENS, LABOUR_OPERATORS_…   the tokens of operators, and the address of their
                              listener: servicekit/operator_access.py

@@ -1,8 +1,8 @@
 """The settings of the Notification service, from environment variables: a class for each process. No process reads the secrets of
 another one. The relay's are in servicekit/worker_settings.py.
 
-NOTIFICATION_DATABASE_URL   postgresql+asyncpg://…?sslmode=verify-full, the service's own database. TLS as for
-                          LABOUR_DATABASE_URL
+NOTIFICATION_DATABASE_URL   postgresql+asyncpg://…?sslmode=verify-full, the service's own database. TLS, and
+                          Cloud SQL without a proxy, as for LABOUR_DATABASE_URL
 PUBSUB_PROJECT_ID         the project of the topics and subscriptions
 OPERATOR_READ_TOKENS, OPERATOR_WRITE_TOKENS, NOTIFICATION_OPERATORS_…   the tokens of operators, and the address of their
                           listener: servicekit/operator_access.py

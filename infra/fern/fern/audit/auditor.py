@@ -33,10 +33,9 @@ from fern.dead_letters import DeadLetter
 from fern.errors import FernError, NotRunning
 from fern.settings import Settings
 from fern.topology import Declared
-from messaging.database import is_transient
+from messaging.database import is_transient, opener
 from messaging.errors import SettingsError
 from messaging.retention import first_id
-from messaging.tls import split_tls
 
 __all__ = ["AuditReport", "Finding", "Kind", "audit"]
 
@@ -159,12 +158,12 @@ async def audit(
 
 async def _connect(url: str, stack: AsyncExitStack) -> asyncpg.Connection:
     try:
-        plain, tls = split_tls(url)
+        plain, connect = opener(url)
     except SettingsError as error:
         raise FernError(f"the URL of a database cannot be used: {error}", command="fern audit --help") from None
     dsn = plain.set(drivername="postgresql").render_as_string(hide_password=False)
     try:
-        connection = await asyncpg.connect(dsn, ssl=tls, timeout=5, server_settings={"application_name": "audit"})
+        connection = await connect(dsn, timeout=5, server_settings={"application_name": "audit"})
     except (OSError, TimeoutError, asyncpg.PostgresError) as error:
         raise NotRunning(f"a database does not answer: {error}", command="fern status") from error
     stack.push_async_callback(connection.close)
