@@ -191,7 +191,7 @@ def waterfall(screen: Screen, _: Installation) -> str:
     screen.press("Complete", "The baby is here")
     screen.until_balanced()
     screen.page.locator("#events button", has_text="born").first.click()
-    expect(screen.page.locator(".spans > li").filter(has_text="create notification.delivered").first).to_be_visible()
+    expect(screen.page.locator(".spans > li").filter(has_text="publish notification.delivered").first).to_be_visible()
     return "#panel"
 
 
