@@ -69,7 +69,7 @@ bench: $(RUN) ## measure every stage beside the articles' designs and the limits
 	@$(BIN)/fern bench $(ARGS)
 
 test: check ## check lint, types and import contracts, and run all tests
-	$(BIN)/pytest -n 2 $(ARGS)
+	$(BIN)/pytest -n 3 $(ARGS)
 
 test-docker: $(DEV) ## test the whole system on your Docker engine: start, kill, scale, restart, audit; about four minutes
 	$(BIN)/pytest e2e/docker -x -p no:cacheprovider $(ARGS)
