@@ -13,7 +13,12 @@ FRAME = 50  # milliseconds between two looks
 LOOK = """() => {
   const { left, top } = document.getElementById('grid').getBoundingClientRect();
   const words = (selector) => [...document.querySelectorAll(selector)].map((node) => node.textContent);
+  const stations = [...document.querySelectorAll('[data-slot]')].map((node) => {
+    const box = node.getBoundingClientRect();
+    return [node.dataset.slot.split(' ')[0], [box.left - left, box.right - left]];
+  });
   return {
+    stations: Object.fromEntries(stations),
     tokens: [...document.querySelectorAll('.token')].map((node) => {
       const box = node.getBoundingClientRect(), [, kind] = node.className.split(' ');
       const middle = { x: box.left - left + box.width / 2, y: box.top - top + box.height / 2, width: box.width };

@@ -121,14 +121,17 @@ def batch_committed(
     """Counts deliveries: of an event that a batch has twice, the second delivery is a repeat."""
     if not enabled:
         return
-    handled, repeats, counts = 0, 0, Counter[str]()
-    for event in events:
-        if claimed[event.id] is Claim.GRANTED and event.id not in early:
-            handled += 1
-            repeats += event.copies - 1
-        else:
-            counts["early" if event.id in early else _OUTCOMES[claimed[event.id]]] += event.copies
-    counts += Counter(handled=handled, repeat=repeats)
+    if not early and all(claim is Claim.GRANTED for claim in claimed.values()):
+        # Nearly every batch. To look up each event's claim takes three times as long, because a UUID is slow to hash.
+        counts = Counter(handled=len(events), repeat=sum(event.copies for event in events) - len(events))
+    else:
+        counts = Counter[str]()
+        for event in events:
+            if claimed[event.id] is Claim.GRANTED and event.id not in early:
+                counts["handled"] += 1
+                counts["repeat"] += event.copies - 1
+            else:
+                counts["early" if event.id in early else _OUTCOMES[claimed[event.id]]] += event.copies
     for outcome, count in counts.items():
         events_consumed(consumer, outcome, count)
 
