@@ -140,7 +140,7 @@ async def test_the_pool_replaces_a_connection_that_was_cut(
         await connection.execute("SELECT")
 
         assert await admin.fetchval(CUT, database, "pool")
-        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)) as cut:
+        with pytest.raises(Exception) as cut:  # noqa: PT011  (which one depends on what the driver was doing)
             await connection.execute("SELECT")
 
     assert is_transient(cut.value)
