@@ -98,7 +98,7 @@ consent_table = Table(
     Column("answered_at", DateTime(timezone=True)),
 )
 
-# A token bucket as one time: the bucket is full a second after `free_at`, and empty at that time.
+# A token bucket as one time: the bucket is empty at `free_at`, and full a second later, or as much later as one call takes.
 sender_rate_table = Table(
     "sender_rate",
     metadata,

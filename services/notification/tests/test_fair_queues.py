@@ -188,6 +188,18 @@ async def test_several_dispatchers_together_do_not_exceed_the_rate_of_their_send
     assert len(await office.dispatcher(limits=ONE_CALL._replace(sender="another")).take(5)) == 1
 
 
+async def test_a_database_clock_that_was_set_back_stops_no_dispatcher(office: PostOffice) -> None:
+    await office.post(*notifications(3))
+    dispatcher = office.dispatcher(limits=ONE_CALL)
+    assert len(await dispatcher.take(5)) == 1
+
+    await execute(
+        office, "UPDATE sender_rate SET free_at = free_at + interval '1 day'"
+    )  # as if the clock went back that far
+
+    assert [len(await dispatcher.take(5)) for _ in range(2)] == [1, 0], "one call at once, and then at the rate again"
+
+
 async def test_a_dispatcher_that_dies_in_its_take_spends_nothing(office: PostOffice) -> None:
     await office.post(*notifications(2))
 

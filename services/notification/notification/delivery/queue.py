@@ -91,7 +91,8 @@ _IS_IMPATIENT = f"mine.priority = 0 AND mine.created_at <= statement_timestamp()
 #
 # Dispatchers take one after the other (`TAKING`), so overlapping takes happen only beside a dispatcher of a release without that
 # lock. For the same reason this statement sees what all earlier takes have spent: calls of the sender, which limit `head`, and
-# segments of the number and day, which count at the first attempt of a message. It spends its own in the same transaction.
+# segments of the number and day, which count at the first attempt of a message. It spends its own in the same transaction. If the
+# database's clock was set back, `free_at` is in the future: it then counts as if no call had been made.
 #
 # Planning this statement takes longer than running it, so PostgreSQL must keep one plan, and that plan must be good whatever the
 # statistics say. Subqueries and arrays instead of joins always use an index. A LIMIT that the planner knew would cause new plans.
@@ -111,7 +112,8 @@ TAKE = f"""
                 OR (older.state = 'SENDING' AND older.lease_until > statement_timestamp())) LIMIT 1) IS NULL
         ORDER BY priority, turn LIMIT (
             SELECT least($1::integer, floor($4::float8 * least($5::float8, coalesce((
-                SELECT extract(epoch FROM clock_timestamp() - free_at) FROM sender_rate WHERE sender = $3), $5)) + 1e-6)))
+                SELECT extract(epoch FROM statement_timestamp() - free_at) FROM sender_rate
+                WHERE sender = $3 AND free_at <= statement_timestamp()), $5)) + 1e-6)))
         FOR UPDATE SKIP LOCKED),
     decided AS MATERIALIZED (
         SELECT id, followers, CASE
@@ -146,7 +148,8 @@ TAKE = f"""
         SELECT $3, clock_timestamp() + make_interval(secs => count(*) / $4 - $5)
         FROM taken WHERE state = 'SENDING' HAVING count(*) > 0
         ON CONFLICT (sender) DO UPDATE
-        SET free_at = excluded.free_at + greatest(sender_rate.free_at + make_interval(secs => $5) - clock_timestamp(), '0')),
+        SET free_at = excluded.free_at + CASE WHEN sender_rate.free_at <= statement_timestamp()
+            THEN greatest(sender_rate.free_at + make_interval(secs => $5) - clock_timestamp(), '0') ELSE '0' END),
     counted AS (
         INSERT INTO number_day (day, phone, segments)
         SELECT {_TODAY}, phone, sum(segments) FROM taken WHERE state = 'SENDING' AND attempt = 1 GROUP BY phone ORDER BY phone
