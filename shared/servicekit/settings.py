@@ -7,6 +7,7 @@ A secret NAME can be given as NAME_FILE, the path of a file that contains it: an
 shown by many tools. Whitespace at the end of the file is removed. The file is read once, when the process starts.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from stat import S_IROTH, S_IWGRP, S_IWOTH
@@ -116,8 +117,8 @@ class Environment:
         except ValueError:
             self._problems.append(f"{name}={text!r} is not a number: export {name}={default}")
             return default
-        if float(value) < least:  # type: ignore[arg-type]
-            self._problems.append(f"{name}={text} is below {least:g}: export {name}={default}")
+        if not least <= float(value) < math.inf:  # type: ignore[arg-type]  # also refuses nan
+            self._problems.append(f"{name}={text} is not a number of at least {least:g}: export {name}={default}")
         return value
 
     def check(self) -> None:

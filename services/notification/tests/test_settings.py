@@ -49,3 +49,9 @@ def test_a_setting_that_would_weaken_a_live_system_is_refused_without_repeating_
         process.load({**LIVE, name: value})
 
     assert value not in str(refused.value)
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf", "0"])
+def test_a_rate_that_no_clock_can_measure_is_refused(rate: str) -> None:
+    with pytest.raises(SettingsError, match=f"SMS_PER_SECOND={rate} is not a number of at least 0.01"):
+        DispatcherSettings.load({**LIVE, "SMS_PER_SECOND": rate})
