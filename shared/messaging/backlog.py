@@ -63,13 +63,14 @@ async def read_once(engine: AsyncEngine, read: Read) -> None:
 
 
 async def watch_backlog(engine: AsyncEngine, read: Read) -> None:
-    """Read until cancelled, or not at all if there are no metrics. An outage is left to the loops that do the work."""
+    """Read until cancelled, or not at all if there are no metrics. A reading that fails does not end the process. An outage is
+    left to the loops that do the work.
+    """
     while metrics.enabled:
         started = time.monotonic()
         try:
             await read_once(engine, read)
         except Exception as error:
-            if not is_transient(error):
-                raise
-            log.debug("backlog not read", error=describe(error))
+            report = log.debug if is_transient(error) else log.warning
+            report("backlog not read", error=describe(error))
         await asyncio.sleep(max(READ_INTERVAL, (time.monotonic() - started) / READ_SHARE))

@@ -30,9 +30,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -141,7 +142,10 @@ async def _heartbeat(step_seconds: float, monitor: Monitor) -> None:
         now = progress.state(step_seconds=step_seconds)
         metrics.process_waits(progress.waiting_seconds())
         if path:
-            _write(Path(path), now, monitor.port)
+            with contextlib.suppress(
+                OSError
+            ):  # the disk is full: the file stays as it is, and so looks old to its readers
+                _write(Path(path), now, monitor.port)
         if now.state == "stuck":
             log.critical("stuck, ending so that the supervisor starts the process again", doing=now.reason)
             sys.stdout.flush()
@@ -155,6 +159,28 @@ def _write(path: Path, state: progress.State, monitor_port: int | None = None) -
     port = {} if monitor_port is None else {"monitor_port": monitor_port}
     beside.write_text(json.dumps(state._asdict() | port))
     beside.replace(path)
+
+
+@contextlib.asynccontextmanager
+async def background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run `work` beside the block and cancel it at the end. If any of it fails, the process is stopped: it must not go on, and be
+    reported as healthy, without a part of its work.
+    """
+    tasks = [asyncio.create_task(one) for one in work]
+    for task in tasks:
+        task.add_done_callback(_stop_if_failed)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _stop_if_failed(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        log.critical("background work failed, stopping the process", exc_info=error)
+        signal.raise_signal(signal.SIGTERM)  # its supervisor starts it again
 
 
 async def watch_database(*engines: AsyncEngine) -> None:

@@ -94,7 +94,9 @@ def _health(ready: Callable[[], Awaitable[None]]) -> list[ControllerRouterHandle
 
 
 class Apis(NamedTuple):
-    """The two applications of a process. `public` owns what both use, so `operators` is served only while `public` is."""
+    """The two applications of a process. `public` owns what both use, and closes it after its own last answer. An operator's
+    request that takes longer keeps the connection that it has, but wakes no other process any more.
+    """
 
     public: Litestar
     operators: Litestar

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from structlog import get_logger
 
@@ -13,23 +13,13 @@ from messaging.limits import MAINTENANCE
 from messaging.pubsub import PubSub
 from messaging.receiver import Receiver
 from messaging.relay import CHANNEL, Relay
-from messaging.retention import Retention, RetentionSettings
+from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 from messaging.wakeups import Listener, Waker
-from servicekit.process import until_ready, watch_database
+from servicekit.process import background, until_ready, watch_database
+from servicekit.worker_settings import RelaySettings
 
 log = get_logger()
-
-
-class RelaySettings(RetentionSettings, Protocol):
-    """The part of a service's settings that its relay reads."""
-
-    @property
-    def database_url(self) -> str: ...
-    @property
-    def project_id(self) -> str: ...
-    @property
-    def relay_poll_seconds(self) -> float: ...
 
 
 async def run_relay(stop: asyncio.Event, *, name: str, settings: RelaySettings, topics: tuple[str, ...]) -> None:
@@ -47,13 +37,9 @@ async def run_relay(stop: asyncio.Event, *, name: str, settings: RelaySettings, 
             return
         if not await until_ready("bus", lambda: bus.require_topics(topics), stop):
             return
-        async with asyncio.TaskGroup() as tasks:
-            pings, backlog = watch_database(engine, long_work), watch_backlog(engine, read_outbox)
-            running = (listener.run(), retention.run(stop), pings, backlog)
-            background = [tasks.create_task(one) for one in running]
+        pings, backlog = watch_database(engine, long_work), watch_backlog(engine, read_outbox)
+        async with background(listener.run(), retention.run(stop), pings, backlog):
             await relay.run(stop)
-            for task in background:
-                task.cancel()
     finally:
         await bus.close()
         await engine.dispose()
@@ -81,18 +67,15 @@ async def run_consumer(
     source = name.partition("-")[0]
     consumer = create(lambda: UnitOfWork(engine, source=source, committed=lambda: None), bus, waker.wake)
     receiver = Receiver(bus, [f"{consumer.name}.{topic}" for topic in topics], consumer.handle)
-    background = [asyncio.create_task(one) for one in (waker.run(), watch_database(engine))]
     try:
-        if await until_ready("database", lambda: ping(engine), stop) and await until_ready(
-            "bus", lambda: bus.ping(topics[0]), stop
-        ):
-            if drain:
-                log.info("drained", handled=await receiver.drain())
-            else:
-                await receiver.run(stop)
+        async with background(waker.run(), watch_database(engine)):
+            if await until_ready("database", lambda: ping(engine), stop) and await until_ready(
+                "bus", lambda: bus.ping(topics[0]), stop
+            ):
+                if drain:
+                    log.info("drained", handled=await receiver.drain())
+                else:
+                    await receiver.run(stop)
     finally:
-        for task in background:
-            task.cancel()
-        await asyncio.gather(*background, return_exceptions=True)
         await bus.close()
         await engine.dispose()

@@ -1,6 +1,5 @@
 """The wiring of the API: settings in, Litestar applications out."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 
 from litestar import Litestar, Router
@@ -26,7 +25,7 @@ from messaging.wakeups import Listener, Waker
 from servicekit.api_document import BEARER
 from servicekit.http_limits import OPERATOR_SLOTS
 from servicekit.operator_api import OPERATIONS
-from servicekit.process import watch_database
+from servicekit.process import background, watch_database
 from servicekit.rate_limit import RateLimit
 from servicekit.readiness import Readiness
 from servicekit.web import Apis, create_app, create_operator_app
@@ -56,11 +55,8 @@ def build(settings: ApiSettings) -> Apis:
     async def lifespan(app: Litestar) -> AsyncGenerator[None, None]:
         watching = watch_database(engine, operators)
         limiting = (limit_of_changes.run(), limit_of_reads.run())
-        running = (waker.run(), listener.run(), *limiting, changes.run(app.state.stopping), watching)
-        background = [asyncio.create_task(one) for one in running]
-        yield
-        for task in background:
-            task.cancel()
+        async with background(waker.run(), listener.run(), *limiting, changes.run(app.state.stopping), watching):
+            yield
         readiness.close()
         await engine.dispose()
         await operators.dispose()

@@ -1,6 +1,5 @@
 """The wiring of the API: settings in, Litestar applications out."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from urllib.parse import urlsplit
 
@@ -27,7 +26,7 @@ from notification.settings import ApiSettings
 from servicekit.api_document import BEARER
 from servicekit.http_limits import OPERATOR_SLOTS
 from servicekit.operator_api import OPERATIONS
-from servicekit.process import watch_database
+from servicekit.process import background, watch_database
 from servicekit.readiness import Readiness
 from servicekit.web import Apis, create_app, create_operator_app
 
@@ -58,11 +57,8 @@ def build(settings: ApiSettings) -> Apis:
     )
 
     async def lifespan(_: Litestar) -> AsyncGenerator[None, None]:
-        running = (wake_relay.run(), wake_dispatcher.run(), watch_database(engine, operators))
-        background = [asyncio.create_task(one) for one in running]
-        yield
-        for task in background:
-            task.cancel()
+        async with background(wake_relay.run(), wake_dispatcher.run(), watch_database(engine, operators)):
+            yield
         readiness.close()
         await bus.close()
         await engine.dispose()
