@@ -82,6 +82,22 @@ def test_a_completed_labour_is_counted_from_the_request_to_the_phone(world: Worl
     assert all(total(metrics_of(world, process), "db_client_connection_count") > 0 for process in begun)
 
 
+def test_a_live_stream_is_measured_when_it_begins(world: World) -> None:
+    labour = world.plan()
+    answered = {"http_route": "/api/v1/labours/{labour_id}/events", "http_response_status_code": "200"}
+
+    def streams() -> float:
+        return total(metrics_of(world, "labour-api"), "http_server_request_duration_seconds_count", **answered)
+
+    before = streams()
+    with world.labour_api.stream("GET", f"/api/v1/labours/{labour.id}/events", headers=labour.mother) as stream:
+        next(stream.iter_lines())
+        while_open = streams()
+
+    assert while_open == before + 1
+    assert streams() == while_open, "and its end is not measured again"
+
+
 def test_every_metric_of_an_alert_and_of_the_dashboard_is_exported(world: World) -> None:
     labour = world.plan("Grace")
     world.complete(labour)

@@ -14,26 +14,32 @@ UNROUTED = "none"  # refused before its route was looked up, or there is no such
 def measured(app: ASGIApp) -> ASGIApp:
     """The layer that measures: around all layers that refuse, and inside that of the trace, so that a measurement has its trace.
 
-    A request without an answer, because the client left, has the status 499.
+    A request is measured when its answer begins, because a stream ends only with its client. A request without an answer, because
+    the client left, has the status 499.
     """
 
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP or not metrics.enabled:
             await app(scope, receive, send)
             return
-        started, status = time.perf_counter(), 499
+        started, is_measured = time.perf_counter(), False
 
-        async def send_and_note(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await app(scope, receive, send_and_note)
-        finally:
+        def measure(status: int) -> None:
+            nonlocal is_measured
+            is_measured = True
             route = scope.get("path_template") or UNROUTED
             method = scope["method"] if scope["method"] in METHODS else "_OTHER"
             metrics.request_answered(str(route), method, status, time.perf_counter() - started)
+
+        async def send_and_measure(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                measure(message["status"])
+            await send(message)
+
+        try:
+            await app(scope, receive, send_and_measure)
+        finally:
+            if not is_measured:
+                measure(499)
 
     return handle
