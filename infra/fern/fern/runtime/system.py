@@ -36,8 +36,7 @@ class ProcessStatus:
     @property
     def is_held(self) -> bool:
         """Whether the process is down and stays down. supervisord restarts what exits; an engine leaves what it has killed."""
-        is_down = self.state == "stopped" or (self.restarts is None and self.state == "exited")
-        return is_down and not self.is_fine
+        return self.state == "stopped" and not self.is_fine
 
 
 def processes_now(settings: Settings) -> list[ProcessStatus]:
@@ -75,7 +74,8 @@ def _in_containers(settings: Settings) -> list[ProcessStatus]:
         health = one.health or one.state
         if one.state != "running":
             health = "healthy" if is_done else f"{one.state}, exit code {one.exit_code}"
-        state = "stopped" if one.state == "exited" and not is_done else one.state  # as the embedded supervisor calls it
+        # As the embedded supervisor calls it. A job that has failed is not down: it must not be released like a process.
+        state = "stopped" if one.state == "exited" and one.service in long_running else one.state
         if health == "unhealthy" and one.last_check:
             health = f"unhealthy: {one.last_check[:300]}"
         statuses.append(

@@ -17,6 +17,7 @@ from fern.overrides import Overrides
 from fern.runtime import docker
 from fern.runtime.containers import parse
 from fern.runtime.engine import judge
+from fern.runtime.system import processes_now
 from fern.settings import Settings
 
 
@@ -232,3 +233,21 @@ def test_status_counts_a_finished_job_as_healthy_and_kill_refuses_it(
     assert "topology is a job that has finished" in job.stderr
     assert "there is no container labour-api-2; there are labour-api, topology" in unknown.stderr
     assert "exec" not in (tmp_path / "called").read_text()
+
+
+def test_a_container_that_was_killed_is_held_down_and_a_job_that_failed_is_not(
+    settings: Settings, fake_docker: Callable[[str], None], tmp_path: Path
+) -> None:
+    settings.remember("docker")
+    listed = [
+        inspected("migrate-labour", Status="exited", ExitCode=1),
+        inspected("labour-relay", Status="exited", ExitCode=137),
+    ]
+    (tmp_path / "inspected").write_text(json.dumps(listed))
+    fake_docker(f'case "$1" in ps) echo 1 2;; inspect) cat {tmp_path}/inspected;; esac')
+
+    held = {
+        one.process: one.is_held for one in processes_now(settings) if one.process in ("migrate-labour", "labour-relay")
+    }
+
+    assert held == {"migrate-labour": False, "labour-relay": True}
