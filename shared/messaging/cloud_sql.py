@@ -93,9 +93,8 @@ class _Connector:
     """The connector of one event loop. It is closed when the loop ends."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        from google.cloud.sql.connector import Connector
-
-        self._connector = Connector(loop=loop)
+        self._connector: Any = None
+        self._starting = asyncio.Lock()
         self._free = asyncio.Semaphore(_AT_ONCE)
         self._closing = loop.create_task(self._close_with(loop))
 
@@ -103,8 +102,9 @@ class _Connector:
         """A caller that gives up does not end the attempt. All attempts share one request for a certificate, and the library
         would never make another one if that were cancelled.
         """
+        connector = await self._start()
         await self._free.acquire()
-        attempt = asyncio.create_task(self._connector.connect_async(name, "asyncpg", **options))
+        attempt = asyncio.create_task(connector.connect_async(name, "asyncpg", **options))
         attempt.add_done_callback(lambda _: self._free.release())
         try:
             await asyncio.wait([attempt])
@@ -116,12 +116,24 @@ class _Connector:
         connection: asyncpg.Connection = attempt.result()
         return connection
 
+    async def _start(self) -> Any:
+        async with self._starting:
+            if self._connector is None:
+                from google.auth import default
+                from google.cloud.sql.connector import Connector
+
+                # In a thread: the look-up of default credentials may wait for Google's metadata server.
+                credentials, _ = await asyncio.to_thread(default)
+                self._connector = Connector(loop=asyncio.get_running_loop(), credentials=credentials)
+            return self._connector
+
     async def _close_with(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             await asyncio.Event().wait()  # until the loop cancels what still runs
         finally:
             del _connectors[loop]
-            await self._connector.close_async()
+            if self._connector is not None:
+                await self._connector.close_async()
 
 
 _connectors = dict[asyncio.AbstractEventLoop, _Connector]()
