@@ -16,6 +16,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 MOST_BYTES = 4_000_000  # of a request, before and after it is decompressed
 MOST_CHARACTERS = 200  # of a name or a value
+_KINDS = {value: name.removeprefix("SPAN_KIND_").lower() for name, value in trace_pb2.Span.SpanKind.items()}
 
 LABOUR, EVENT = "fern.labour.id", "cloudevents.event_id"
 
@@ -145,7 +146,7 @@ def _span(span: trace_pb2.Span, process: str, instance: str) -> Span:
         span.name[:MOST_CHARACTERS],
         process,
         instance,
-        trace_pb2.Span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_").lower(),
+        _KINDS.get(span.kind, "internal"),
         span.start_time_unix_nano,
         span.end_time_unix_nano,
         _shown(span.attributes),
