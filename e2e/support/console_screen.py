@@ -156,9 +156,11 @@ def open_screen(
     if by_hand:
         page.clock.install()
         page.clock.pause_at(datetime.now(UTC) + timedelta(hours=1))
-    page.goto(url)
-    yield Screen(page)
-    context.close()
+    try:
+        page.goto(url)
+        yield Screen(page)
+    finally:
+        context.close()  # or the page of a test that failed would go on reading the console
     assert errors == []
     assert requested <= {url}
 
