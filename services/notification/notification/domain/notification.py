@@ -55,7 +55,7 @@ UNSETTLED = (NotificationState.PENDING, NotificationState.SENDING, NotificationS
 
 
 # Which messages are taken first, by event type: the lowest number. A kind that is not named here, such as a request for consent,
-# is between the beginning and the announcements. The index `notification_waiting` names the number of announcements.
+# is between the beginning and the announcements. The index `notification_announced` names the number of announcements.
 PRIORITIES = {"labour.completed": 0, "labour.begun": 1, "labour.announced": 3}
 OTHER_PRIORITY = 2
 
