@@ -19,7 +19,7 @@ locals {
     labour = {
       LABOUR_API_HOST         = "0.0.0.0"
       LABOUR_API_PORT         = tostring(local.ports["labour-api"])
-      LABOUR_OPERATORS_PORT   = "0" # none: see `operators` below
+      LABOUR_OPERATORS_PORT   = "0" # none, and no tokens: see `operators` below
       PUBSUB_PROJECT_ID       = var.project
       JWKS_URL                = var.jwks_url
       TOKEN_ISSUER            = var.token_issuer
@@ -40,14 +40,17 @@ locals {
 
   # The variable that each secret becomes, for the processes that read it. The others have none.
   secrets = merge(
-    { for name in ["labour-api", "labour-operators"] : name => {
+    { for name in ["labour-operators"] : name => {
       OPERATOR_READ_TOKENS  = "labour-operator-read-tokens"
       OPERATOR_WRITE_TOKENS = "labour-operator-write-tokens"
     } },
-    { for name in ["notification-api", "notification-operators"] : name => {
+    { for name in ["notification-operators"] : name => {
       OPERATOR_READ_TOKENS  = "notification-operator-read-tokens"
       OPERATOR_WRITE_TOKENS = "notification-operator-write-tokens"
-      TWILIO_AUTH_TOKEN     = "twilio-auth-token"
+      TWILIO_AUTH_TOKEN     = "twilio-auth-token" # it is the API as well, at 127.0.0.1, whose webhooks check signatures
+    } },
+    { for name in ["notification-api"] : name => {
+      TWILIO_AUTH_TOKEN = "twilio-auth-token"
     } },
     { for name in ["notification-dispatcher"] : name => {
       TWILIO_ACCOUNT_SID = "twilio-account-sid"

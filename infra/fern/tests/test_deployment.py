@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -110,22 +110,26 @@ def test_the_sms_sandbox_of_the_small_overlay_is_that_of_docker_and_every_probe_
                     assert probe["httpGet"]["httpHeaders"] == [{"name": "Host", "value": "localhost"}]
 
 
-def on_google_cloud(process: str) -> set[str]:
-    """The variables of a process: `settings` of its service, and the block of `secrets` that names the process."""
+def on_google_cloud(process: str) -> dict[str, str]:
+    """The variables of a process, from `settings` of its service and the block of `secrets` that names the process. A number is
+    there with its value.
+    """
     service = process.partition("-")[0]
     blocks = re.findall(rf"^    {service} = (?:merge\()?\{{\n(.*?)\n    \}}", terraform(), re.MULTILINE | re.DOTALL)
     blocks += re.findall(rf"for name in \[[^]]*\"{process}\".*?: name => \{{\n(.*?)\n    \}}", terraform(), re.DOTALL)
-    return set(re.findall(r"^      ([A-Z_]+) +=", "\n".join(blocks), re.MULTILINE))
+    return dict(re.findall(r"^      ([A-Z_]+) += (?:\"(\d+)\")?", "\n".join(blocks), re.MULTILINE))
 
 
-def on_kubernetes(process: str) -> set[str]:
+def on_kubernetes(process: str) -> dict[str, str]:
     """The settings of the overlay, and those of the Secret of the process, which the page creates."""
     service = process.partition("-")[0]
     overlay = yaml.safe_load((BASE.parent / "production" / "kustomization.yaml").read_text())
     literals = next(one["literals"] for one in overlay["configMapGenerator"] if one["name"] == service)
     page = (PROJECT_ROOT / "docs" / "deploy-kubernetes.md").read_text()
     secret = re.findall(rf"secret generic {process} (.+)", page) if process in secrets_of_manifests() else []
-    return {one.partition("=")[0] for one in literals} | set(re.findall(r"literal=([A-Z_]+)=", " ".join(secret)))
+    return dict.fromkeys((one.partition("=")[0] for one in literals), "") | dict.fromkeys(
+        re.findall(r"literal=([A-Z_]+)=", " ".join(secret)), ""
+    )
 
 
 def secrets_of_manifests() -> set[str]:
@@ -149,24 +153,48 @@ def value(name: str) -> str:
     return known.get(name, "https://example.org/x" if name.endswith(("_URL", "_ISSUER")) else "1a" * 16)
 
 
-@pytest.mark.parametrize("process", LOAD)
-@pytest.mark.parametrize("given_by", [on_google_cloud, on_kubernetes])
-def test_a_process_starts_with_the_settings_that_production_gives_it_and_gets_no_secret_of_another(
-    process: str, given_by: Callable[[str], set[str]]
-) -> None:
+def start(process: str, given: Mapping[str, str]) -> None:
+    """Load the settings of the process. Raises if one is missing."""
     service = process.partition("-")[0]
     database = {f"{service.upper()}_DATABASE_URL": f"postgresql+asyncpg://fern@127.0.0.1:5432/{service}"}
-    given = given_by(process)
+    LOAD[process]({name: known or value(name) for name, known in given.items()} | database)
 
-    LOAD[process]({name: value(name) for name in given} | database)
 
+def secrets_of(process: str) -> set[str]:
+    """The secrets that the process reads, but for those that production does not have: its URL of the database has none."""
     own = {secret for secret, processes in SECRETS.items() if process in processes and secret != "TOKEN_SECRET"}
-    assert given & SECRETS.keys() == own - database.keys()
+    return {name for name in own if not name.endswith("_DATABASE_URL")}
 
 
-def test_the_listener_of_operators_gets_the_secrets_of_the_api_that_it_is() -> None:
-    for service in SERVICES:
-        assert on_google_cloud(f"{service}-operators") == on_google_cloud(f"{service}-api")
+OPERATORS = {"OPERATOR_READ_TOKENS", "OPERATOR_WRITE_TOKENS"}
+
+
+@pytest.mark.parametrize("process", LOAD)
+def test_a_process_starts_with_the_settings_of_google_cloud_and_gets_no_secret_of_another(process: str) -> None:
+    given = on_google_cloud(process)
+
+    start(process, given)
+
+    # The APIs have no listener of operators there, so they get no tokens.
+    assert given.keys() & SECRETS.keys() == secrets_of(process) - OPERATORS
+
+
+@pytest.mark.parametrize("process", LOAD)
+def test_a_process_starts_with_the_settings_of_kubernetes_and_gets_no_secret_of_another(process: str) -> None:
+    given = on_kubernetes(process)
+
+    start(process, given)
+
+    assert given.keys() & SECRETS.keys() == secrets_of(process)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_listener_of_operators_starts_with_its_settings_and_is_the_only_one_with_their_tokens(service: str) -> None:
+    given = on_google_cloud(f"{service}-operators")
+
+    start(f"{service}-api", given | {f"{service.upper()}_OPERATORS_PORT": "8407"})
+
+    assert given.keys() - on_google_cloud(f"{service}-api").keys() == OPERATORS
 
 
 def test_the_small_overlay_gives_each_process_its_own_secrets_and_the_owner_of_a_database_to_its_migrations() -> None:
