@@ -88,6 +88,7 @@ check: $(DEV) ## check lint, types, import contracts and the completeness of eve
 	$(BIN)/fern contracts check
 
 check-deploy: .venv-checks/.installed ## check infra/gcp and infra/kubernetes, as far as possible without a cloud
+	@PYTHONPATH=infra/checks .venv-checks/bin/python infra/checks/tests/test_terraform.py --quiet
 	.venv-checks/bin/python infra/checks/check.py
 
 plan: ## show what Terraform would change in your project, or what is missing for that
@@ -107,7 +108,7 @@ lock: $(DEV) ## resolve the dependencies again, with hashes; all locks get the s
 	$(COMPILE) --no-deps infra/checks/signatures.in -o infra/checks/signatures.lock
 	@! grep -n '://' $(LOCKS) || { echo "error: a lock contains a URL; it must work with any package index" >&2; exit 1; }
 
-sbom: $(DEV) ## list what each image contains, in dist/sbom (CycloneDX), from the locks
+sbom: $(DEV) ## list the Python packages of each image, in dist/sbom (CycloneDX), from the locks
 	@mkdir -p dist/sbom
 	$(SBOM) --pyproject services/labour/pyproject.toml -o dist/sbom/labour.cdx.json services/labour/requirements.lock
 	$(SBOM) --pyproject services/notification/pyproject.toml -o dist/sbom/notification.cdx.json services/notification/requirements.lock
