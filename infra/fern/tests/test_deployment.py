@@ -235,20 +235,6 @@ def test_every_process_has_a_budget_an_account_and_a_priority() -> None:
         assert pod["spec"]["priorityClassName"] == ("fernlabour-later" if later else "fernlabour-path")
 
 
-@pytest.mark.parametrize("folder", ["base", "small", "production"])
-def test_no_network_policy_lets_a_service_reach_the_database_of_the_other(folder: str) -> None:
-    policies = yaml.safe_load_all((BASE.parent / folder / "network-policies.yaml").read_text())
-    reached = dict[str, set[str]]()
-    for policy in policies:
-        service = policy["spec"]["podSelector"].get("matchLabels", {}).get("service")
-        for rule in policy["spec"].get("egress", []):
-            if service and {port["port"] for port in rule["ports"]} & {5432, 3307}:
-                reached.setdefault(service, set()).update(json.dumps(target) for target in rule["to"])
-
-    assert not reached.get("labour", set()) & reached.get("notification", set())
-    assert reached.keys() == (set() if folder == "small" else set(SERVICES))
-
-
 def test_every_alert_leads_to_a_heading_that_says_what_to_do() -> None:
     page = (PROJECT_ROOT / "docs" / "operations.md").read_text()
     headings = {
