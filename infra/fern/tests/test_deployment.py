@@ -1,18 +1,16 @@
-"""What production is made of, compared with what runs here: processes, topology, databases, and the queries of the exporters."""
+"""What production is made of, compared with what runs here: processes, topology, settings and secrets."""
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from e2e.support.process_settings import LOAD
-from fern import deployment, observability
+from fern import deployment
 from fern.settings import PROJECT_ROOT, SECRETS, SERVICES
 from fern.topology import Declared, _subscription
 
@@ -23,7 +21,6 @@ PROCESSES = {
     if service["image"] in ("fernlabour-labour", "fernlabour-notification") and not name.endswith("-migrations")
 }
 MIGRATIONS = {name: service["command"] for name, service in COMPOSE.items() if name.endswith("-migrations")}
-WATCHED = tomllib.loads(observability.ALERTS.read_text())
 BASE = PROJECT_ROOT / "infra" / "kubernetes" / "base"
 
 
@@ -219,6 +216,22 @@ def test_the_small_overlay_gives_each_process_its_own_secrets_and_the_owner_of_a
         assert secrets[process] == {name for name in own if not name.endswith("_DATABASE_URL")}
 
 
+def test_an_upgrade_replaces_what_reads_events_before_what_records_them() -> None:
+    consumers = {name for name, command in PROCESSES.items() if command[-1] in ("consumer", "statistics")}
+    page = (PROJECT_ROOT / "docs" / "deploy-kubernetes.md").read_text()
+    [selected] = re.findall(r"--selector 'process in \(([a-z,-]+)\)'", page)
+    labels = {
+        one["metadata"]["name"]: one["metadata"]["labels"]["process"] for one in manifests("labour", "notification")
+    }
+    on_google_cloud = re.findall(
+        r"^  consumers = \{ (.*) \}$", (deployment.GCP / "pubsub.tf").read_text(), re.MULTILINE
+    )
+
+    assert set(selected.split(",")) == consumers
+    assert all(label == name for name, label in labels.items())
+    assert set(re.findall(r'"([a-z-]+)"', on_google_cloud[0])) == consumers
+
+
 def test_every_process_has_a_budget_an_account_and_a_priority() -> None:
     deployments = [one for one in manifests("labour", "notification") if one["kind"] == "Deployment"]
     budgets = {
@@ -233,59 +246,3 @@ def test_every_process_has_a_budget_an_account_and_a_priority() -> None:
         assert pod["spec"]["serviceAccountName"] == one["metadata"]["name"] == pod["metadata"]["labels"]["process"]
         later = one["metadata"]["name"] == "labour-statistics"
         assert pod["spec"]["priorityClassName"] == ("fernlabour-later" if later else "fernlabour-path")
-
-
-def test_every_alert_leads_to_a_heading_that_says_what_to_do() -> None:
-    page = (PROJECT_ROOT / "docs" / "operations.md").read_text()
-    headings = {
-        re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in re.findall(r"^## (.+)$", page, re.MULTILINE)
-    }
-
-    with_alert = {alert["runbook"] for alert in [*WATCHED["alerts"], *WATCHED["slos"]]}
-    assert with_alert | WATCHED["without_alert"].keys() == headings
-    assert not with_alert & WATCHED["without_alert"].keys()
-    for alert in WATCHED["alerts"]:
-        assert ("googleapis" in alert["query"]) == (alert["needs"] == "google"), alert["name"]
-
-
-def test_an_alert_looks_for_each_process_that_runs() -> None:
-    [missing] = [alert["query"] for alert in WATCHED["alerts"] if alert["name"] == "A process is missing"]
-
-    assert set(re.findall(r'process="([a-z-]+)"', missing)) == PROCESSES.keys()
-
-
-def test_grafana_gets_the_same_alerts_and_a_panel_for_each_promise() -> None:
-    def load(name: str) -> Any:
-        return yaml.safe_load((observability.GRAFANA / name).read_text())
-
-    [group] = load("alerts.yml")["groups"]
-    rules = {rule["title"]: rule for rule in group["rules"]}
-    assert {name: rule["data"][0]["model"]["expr"] for name, rule in rules.items()} == {
-        alert.name: alert.query for alert in observability.alerts()
-    }
-    assert len({rule["uid"] for rule in rules.values()}) == len(rules)
-    for rule in rules.values():
-        assert rule["condition"] in {step["refId"] for step in rule["data"]}
-    panels = load("pipeline.json")["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    promised = {int(number) for panel in panels for number in re.findall(r"\d+", promises(panel["title"]))}
-    assert promised == set(range(1, 16))
-    assert load("dashboards.yml")["providers"][0]["options"]["path"] == "/otel-lgtm/fernlabour"
-
-
-def promises(title: str) -> str:
-    """What a title says after "promise", up to the words that follow."""
-    found = re.search(r"[Pp]romises? ([\d, and]+)", title)
-    return found[1] if found else ""
-
-
-async def test_every_metric_is_one_number_of_the_real_schema(
-    labour_engine: AsyncEngine, notification_engine: AsyncEngine
-) -> None:
-    metrics: Mapping[str, Any] = WATCHED["metrics"]
-    for service, engine in (("labour", labour_engine), ("notification", notification_engine)):
-        async with engine.connect() as connection:
-            for name, metric in metrics.items():
-                if service in metric["services"]:
-                    (row,) = (await connection.exec_driver_sql(metric["query"])).mappings()
-                    assert dict(row) == {"value": 0.0}, name
