@@ -24,7 +24,7 @@ LOCKS       := requirements.lock requirements-dev.lock $(IMAGES) $(CHECKS)
 
 .DEFAULT_GOAL := help
 .PHONY: help install up demo down reset status logs doctor audit chaos soak museum quest bench test test-docker quick check check-deploy \
-	plan fmt lock sbom pin-images
+	plan fmt lock sbom advisories pin-images
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ sbom: $(DEV) ## list the Python packages of each image, in dist/sbom (CycloneDX)
 	$(SBOM) --pyproject services/labour/pyproject.toml -o dist/sbom/labour.cdx.json services/labour/requirements.lock
 	$(SBOM) --pyproject services/notification/pyproject.toml -o dist/sbom/notification.cdx.json services/notification/requirements.lock
 	$(SBOM) --pyproject infra/fern/pyproject.toml -o dist/sbom/tools.cdx.json infra/docker/requirements.lock
+
+advisories: $(DEV) ## look up every locked package in a database of known vulnerabilities; needs api.osv.dev
+	@UV=$(BIN)/uv sh infra/advisories.sh $(filter-out $(CHECKS),$(LOCKS))
 
 pin-images: $(RUN) ## add the digests of the base images to their tags; needs Docker and the registries
 	$(BIN)/python infra/docker/pin_images.py
