@@ -24,7 +24,7 @@ LOCKS       := requirements.lock requirements-dev.lock $(IMAGES) $(CHECKS)
 
 .DEFAULT_GOAL := help
 .PHONY: help install up demo down reset status logs doctor audit chaos soak museum quest bench test test-docker quick check check-deploy \
-	plan fmt lock sbom pin-images
+	plan fmt lock sbom advisories pin-images
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,7 @@ check: $(DEV) ## check lint, types, import contracts and the completeness of eve
 	$(BIN)/fern contracts check
 
 check-deploy: .venv-checks/.installed ## check infra/gcp and infra/kubernetes, as far as possible without a cloud
+	@PYTHONPATH=infra/checks .venv-checks/bin/python infra/checks/tests/test_terraform.py --quiet
 	.venv-checks/bin/python infra/checks/check.py
 
 plan: ## show what Terraform would change in your project, or what is missing for that
@@ -107,11 +108,14 @@ lock: $(DEV) ## resolve the dependencies again, with hashes; all locks get the s
 	$(COMPILE) --no-deps infra/checks/signatures.in -o infra/checks/signatures.lock
 	@! grep -n '://' $(LOCKS) || { echo "error: a lock contains a URL; it must work with any package index" >&2; exit 1; }
 
-sbom: $(DEV) ## list what each image contains, in dist/sbom (CycloneDX), from the locks
+sbom: $(DEV) ## list the Python packages of each image, in dist/sbom (CycloneDX), from the locks
 	@mkdir -p dist/sbom
 	$(SBOM) --pyproject services/labour/pyproject.toml -o dist/sbom/labour.cdx.json services/labour/requirements.lock
 	$(SBOM) --pyproject services/notification/pyproject.toml -o dist/sbom/notification.cdx.json services/notification/requirements.lock
 	$(SBOM) --pyproject infra/fern/pyproject.toml -o dist/sbom/tools.cdx.json infra/docker/requirements.lock
+
+advisories: $(DEV) ## look up every locked package in a database of known vulnerabilities; needs api.osv.dev
+	@UV=$(BIN)/uv sh infra/advisories.sh $(filter-out $(CHECKS),$(LOCKS))
 
 pin-images: $(RUN) ## add the digests of the base images to their tags; needs Docker and the registries
 	$(BIN)/python infra/docker/pin_images.py

@@ -25,6 +25,15 @@ def migrated_server(directory: Path, *, fsync: bool = False) -> Iterator[Tempora
         yield server
 
 
+def migrated(server: TemporaryServer, *services: str) -> dict[str, str]:
+    """Make the databases of these services on a new server; returns their URLs for the services' processes."""
+    asyncio.run(ensure_service_databases(server.dsn()))
+    urls = {service: url for service, url in service_urls(server).items() if service in services}
+    for service, url in urls.items():
+        migrate(service, owner_url(url))
+    return urls
+
+
 def service_urls(server: TemporaryServer) -> dict[str, str]:
     return {service: server.url(service, service) for service in SERVICES}
 

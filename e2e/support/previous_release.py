@@ -1,8 +1,10 @@
 """The code of the release before, from the history of this repository, and its processes."""
 
+import io
 import os
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 
@@ -17,12 +19,22 @@ MIGRATIONS: dict[str, str] = DECLARED["migrations"]  # the newest one of each se
 
 def checkout(directory: Path) -> Path:
     """Writes the code of the release before below `directory`. Skips the test if this is not a clone with that commit."""
+    subprocess.run(["tar", "-x", "-C", directory], input=_archive("services", "shared"), check=True)
+    return directory
+
+
+def files(folder: str) -> dict[str, str]:
+    """The name and text of every file of a folder of the release before. Skips the test like `checkout`."""
+    with tarfile.open(fileobj=io.BytesIO(_archive(folder))) as archive:
+        found = {Path(one.name).name: archive.extractfile(one) for one in archive if one.isfile()}
+        return {name: file.read().decode() for name, file in found.items() if file}
+
+
+def _archive(*paths: str) -> bytes:
     known = subprocess.run(["git", "cat-file", "-e", f"{COMMIT}^{{commit}}"], cwd=PROJECT_ROOT, capture_output=True)
     if known.returncode:
         pytest.skip(f"this is not a git clone with the commit {COMMIT[:7]}, the release before: git fetch --unshallow")
-    archive = subprocess.run(["git", "archive", COMMIT, "services", "shared"], cwd=PROJECT_ROOT, check=True, stdout=-1)
-    subprocess.run(["tar", "-x", "-C", directory], input=archive.stdout, check=True)
-    return directory
+    return subprocess.run(["git", "archive", COMMIT, *paths], cwd=PROJECT_ROOT, check=True, stdout=-1).stdout
 
 
 def environment(code: Path) -> dict[str, str]:

@@ -118,6 +118,23 @@ def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
+def test_a_listener_on_cloud_run_gets_the_token_of_googles_identity_beside_that_of_the_operator(
+    contexts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contexts.write_text(f'[far]\n{TWO_URLS}{READ}identity_token = {{ env = "GOOGLE" }}\n')
+    monkeypatch.setenv("STAGING_READ", "ours")
+    monkeypatch.setenv("GOOGLE", "theirs")
+
+    shown = invoke("context", "show", "far")
+
+    assert find("far").headers(writing=False) == {
+        "Authorization": "Bearer ours",
+        "X-Serverless-Authorization": "Bearer theirs",
+    }
+    assert "identity token    $GOOGLE: can be read" in shown.output
+    assert "theirs" not in shown.output
+
+
 @pytest.mark.parametrize(
     "command",
     [

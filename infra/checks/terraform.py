@@ -1,4 +1,5 @@
-"""Terraform without its provider: every file loads, every name that is used is declared, and every argument exists.
+"""Terraform without its provider: every file loads, every name that is used is declared, every argument exists, and no resource
+is one that only google-beta has, a provider that is not required here.
 
 `terraform validate` needs the provider, which has to be downloaded. Pulumi's provider is generated from the same schema: the
 classes of its package have the same arguments, in snake case, and in the plural where a block can be repeated (so a plural that
@@ -34,7 +35,7 @@ CLASSES = {
     "google_monitoring_uptime_check_config": "monitoring.UptimeCheckConfig",
     "google_project_iam_member": "projects.IAMMember",
     "google_project_service": "projects.Service",
-    "google_project_service_identity": "projects.ServiceIdentity",
+    "google_project_service_identity": "projects.ServiceIdentity",  # beta: here for the test
     "google_pubsub_subscription": "pubsub.Subscription",
     "google_pubsub_subscription_iam_member": "pubsub.SubscriptionIAMMember",
     "google_pubsub_topic": "pubsub.Topic",
@@ -64,10 +65,13 @@ def problems(folder: Path) -> Iterator[str]:
                     yield f"{file}: {type_} is not in the table of {Path(__file__).name}"
                     continue
                 module, _, name = CLASSES[type_].partition(".")
+                if _is_beta(module, name):
+                    yield f"{file}: {type_} exists in the provider google-beta only"
                 for label, body in named.items():
                     where = f"{file}: {type_}.{label.strip(chr(34))}"
                     yield from _unknown(where, module, f"{name}Args", body)
-    yield from _undeclared("\n".join(files.values()))
+    local = {name for _, content in blocks for one in content.get("locals", []) for name in one}
+    yield from _undeclared("\n".join(files.values()), local)
 
 
 def _unknown(where: str, module: str, name: str, body: dict[str, Any]) -> Iterator[str]:
@@ -96,10 +100,9 @@ def _forms(name: str) -> list[str]:
     return [name, f"{name}s", f"{name}es", re.sub("y$", "ies", name), name.removesuffix("s")]
 
 
-def _undeclared(text: str) -> Iterator[str]:
+def _undeclared(text: str, local: set[str]) -> Iterator[str]:
     """Names of variables, locals, resources and data sources that are used and nowhere declared."""
     text = re.sub(r"(?m)^\s*#.*$|\s#\s.*$", "", text)
-    local = set(re.findall(r"(?m)^  (\w+)\s+=", text))
     declared = {
         "var": set(re.findall(r'(?m)^variable "(\w+)"', text)),
         "local": local,
@@ -120,14 +123,26 @@ def _undeclared(text: str) -> Iterator[str]:
 
 
 @cache
+def _is_beta(module: str, name: str) -> bool:
+    """Pulumi has the resources of both providers, and says so in the description of those that only google-beta has."""
+    texts = [ast.unparse(node) for file in _files(module) for node in _classes(file) if node.name == name]
+    return any("should be used with the terraform-provider-google-beta" in text for text in texts)
+
+
+@cache
 def _arguments(module: str, name: str) -> Arguments:
-    for file in sorted((_package() / module).glob("*.py")):
+    for file in _files(module):
         for node in _classes(file):
             if node.name == name:
                 init = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"][-1]
                 given = [*init.args.args, *init.args.kwonlyargs]
                 return {one.arg: ast.unparse(one.annotation) for one in given if one.annotation}
     raise LookupError(f"pulumi_gcp.{module} has no {name}")
+
+
+@cache
+def _files(module: str) -> list[Path]:
+    return sorted((_package() / module).glob("*.py"))
 
 
 @cache

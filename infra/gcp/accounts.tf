@@ -54,6 +54,14 @@ resource "google_project_iam_member" "database_user" {
   member  = each.value.member
 }
 
+resource "google_project_iam_member" "metrics_writer" {
+  for_each = merge(local.apis, local.workers)
+
+  project = var.project
+  role    = "roles/monitoring.metricWriter"
+  member  = google_service_account.process[each.key].member
+}
+
 # Before it starts, a worker checks that its topic exists and how its subscriptions are delivered.
 
 resource "google_project_iam_member" "bus_viewer" {

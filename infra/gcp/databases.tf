@@ -38,7 +38,7 @@ resource "google_sql_database_instance" "service" {
 
     database_flags {
       name  = "max_connections"
-      value = "300" # docs/operations.md adds up what the processes need
+      value = "400" # docs/operations.md adds up what the processes need
     }
 
     database_flags {
@@ -75,11 +75,14 @@ resource "google_sql_database_instance" "service" {
   depends_on = [google_service_networking_connection.databases]
 }
 
+# ABANDON: PostgreSQL deletes no role with rights and no database in use, so both go with their server.
+
 resource "google_sql_database" "service" {
   for_each = local.services
 
-  name     = each.key
-  instance = google_sql_database_instance.service[each.key].name
+  name            = each.key
+  instance        = google_sql_database_instance.service[each.key].name
+  deletion_policy = "ABANDON"
 }
 
 resource "google_sql_user" "process" {
@@ -88,6 +91,8 @@ resource "google_sql_user" "process" {
   instance = google_sql_database_instance.service[each.value.service].name
   name     = trimsuffix(google_service_account.process[each.key].email, ".gserviceaccount.com")
   type     = "CLOUD_IAM_SERVICE_ACCOUNT"
+
+  deletion_policy = "ABANDON"
 }
 
 resource "google_sql_user" "metrics" {
@@ -96,6 +101,8 @@ resource "google_sql_user" "metrics" {
   instance = google_sql_database_instance.service[each.key].name
   name     = trimsuffix(google_service_account.metrics[each.key].email, ".gserviceaccount.com")
   type     = "CLOUD_IAM_SERVICE_ACCOUNT"
+
+  deletion_policy = "ABANDON"
 }
 
 resource "google_sql_user" "audit" {
@@ -104,6 +111,8 @@ resource "google_sql_user" "audit" {
   instance = google_sql_database_instance.service[each.key].name
   name     = trimsuffix(google_service_account.audit.email, ".gserviceaccount.com")
   type     = "CLOUD_IAM_SERVICE_ACCOUNT"
+
+  deletion_policy = "ABANDON"
 }
 
 # The only password: that of the administrator, for the job that makes the roles. It goes into Secret Manager and not into the state.
@@ -130,7 +139,14 @@ resource "google_secret_manager_secret" "administrator" {
 resource "google_secret_manager_secret_version" "administrator" {
   secret                 = google_secret_manager_secret.administrator.id
   secret_data_wo         = ephemeral.random_password.administrator.result
-  secret_data_wo_version = 1 # increase both versions to change the password
+  secret_data_wo_version = 1 # increase it to change the password
+}
+
+# The random value is another one in each run. What was written is read back, so a run that failed in between can be repeated.
+
+ephemeral "google_secret_manager_secret_version" "administrator" {
+  secret  = google_secret_manager_secret.administrator.secret_id
+  version = google_secret_manager_secret_version.administrator.version
 }
 
 resource "google_sql_user" "administrator" {
@@ -138,8 +154,9 @@ resource "google_sql_user" "administrator" {
 
   instance            = google_sql_database_instance.service[each.key].name
   name                = "postgres"
-  password_wo         = ephemeral.random_password.administrator.result
-  password_wo_version = 1
+  password_wo         = ephemeral.google_secret_manager_secret_version.administrator.secret_data
+  password_wo_version = google_secret_manager_secret_version.administrator.secret_data_wo_version
+  deletion_policy     = "ABANDON"
 }
 
 resource "google_service_account" "roles" {

@@ -62,7 +62,7 @@ resource "google_cloud_run_v2_job" "service" {
       containers {
         name  = "proxy"
         image = local.proxy
-        args  = concat(local.proxy_arguments, ["--quitquitquit", "--exit-zero-on-sigterm", google_sql_database_instance.service[each.value.service].connection_name])
+        args  = concat(local.proxy_arguments, ["--quitquitquit", "--exit-zero-on-sigterm", local.connection_names[each.value.service]])
 
         startup_probe {
           period_seconds    = 1
@@ -151,7 +151,7 @@ resource "google_cloud_run_v2_job" "roles" {
       containers {
         name  = "proxy"
         image = local.proxy
-        args  = ["--private-ip", "--structured-logs", "--health-check", "--http-address=0.0.0.0", "--http-port=9090", "--quitquitquit", "--exit-zero-on-sigterm", google_sql_database_instance.service[each.key].connection_name]
+        args  = ["--private-ip", "--structured-logs", "--health-check", "--http-address=0.0.0.0", "--http-port=9090", "--quitquitquit", "--exit-zero-on-sigterm", local.connection_names[each.key]]
 
         startup_probe {
           period_seconds    = 1
@@ -193,7 +193,7 @@ resource "google_cloud_run_v2_job" "audit" {
       containers {
         name       = "process"
         image      = local.job_images["tools"]
-        command    = ["sh", "-c", "python -m fern audit; ${local.then_stop_the_proxy}"]
+        command    = ["sh", "-c", "python -m fern audit --overdue 1800; ${local.then_stop_the_proxy}"]
         depends_on = ["proxy"]
 
         resources {
@@ -219,8 +219,8 @@ resource "google_cloud_run_v2_job" "audit" {
         image = local.proxy
         args = concat(local.proxy_arguments, [
           "--quitquitquit", "--exit-zero-on-sigterm",
-          "${google_sql_database_instance.service["labour"].connection_name}?port=5432",
-          "${google_sql_database_instance.service["notification"].connection_name}?port=5433",
+          "${local.connection_names["labour"]}?port=5432",
+          "${local.connection_names["notification"]}?port=5433",
         ])
 
         startup_probe {

@@ -10,7 +10,7 @@ locals {
     notification-operators = 8408
   }
 
-  monitor_port = 8080 # of every worker, for its probes: servicekit/monitor.py
+  monitor_port = 8080 # of every API and worker, for probes and metrics: servicekit/monitor.py. The collector reads this one by default
 
   # The addresses follow from the number of the project, so a service can know its own before it exists.
   urls = { for name in keys(local.ports) : name => "https://${name}-${data.google_project.this.number}.${var.region}.run.app" }
@@ -19,7 +19,7 @@ locals {
     labour = {
       LABOUR_API_HOST         = "0.0.0.0"
       LABOUR_API_PORT         = tostring(local.ports["labour-api"])
-      LABOUR_OPERATORS_PORT   = "0" # none: see `operators` below
+      LABOUR_OPERATORS_PORT   = "0" # none, and no tokens: see `operators` below
       PUBSUB_PROJECT_ID       = var.project
       JWKS_URL                = var.jwks_url
       TOKEN_ISSUER            = var.token_issuer
@@ -40,14 +40,17 @@ locals {
 
   # The variable that each secret becomes, for the processes that read it. The others have none.
   secrets = merge(
-    { for name in ["labour-api", "labour-operators"] : name => {
+    { for name in ["labour-operators"] : name => {
       OPERATOR_READ_TOKENS  = "labour-operator-read-tokens"
       OPERATOR_WRITE_TOKENS = "labour-operator-write-tokens"
     } },
-    { for name in ["notification-api", "notification-operators"] : name => {
+    { for name in ["notification-operators"] : name => {
       OPERATOR_READ_TOKENS  = "notification-operator-read-tokens"
       OPERATOR_WRITE_TOKENS = "notification-operator-write-tokens"
-      TWILIO_AUTH_TOKEN     = "twilio-auth-token"
+      TWILIO_AUTH_TOKEN     = "twilio-auth-token" # it is the API as well, at 127.0.0.1, whose webhooks check signatures
+    } },
+    { for name in ["notification-api"] : name => {
+      TWILIO_AUTH_TOKEN = "twilio-auth-token"
     } },
     { for name in ["notification-dispatcher"] : name => {
       TWILIO_ACCOUNT_SID = "twilio-account-sid"
@@ -85,7 +88,14 @@ locals {
 
   processes = merge(local.apis, local.operators, local.workers, local.jobs)
 
-  images     = { for name in local.services : name => "${local.registry}/${name}:${var.release}" }
+  # What reads events is upgraded first: docs/operations.md, "Rolling upgrades". The API reads them if the bus pushes.
+  consumers_of_events = concat(values(local.consumers), local.is_pushed ? ["notification-api"] : [])
+
+  images = { for name, process in local.processes : name => format(
+    "%s/%s:%s", local.registry, process.service,
+    contains(local.consumers_of_events, name) ? coalesce(var.release_of_consumers, var.release) : var.release
+  ) }
+
   job_images = { for name in ["labour", "notification", "tools"] : name => "${local.registry}/${name}:${coalesce(var.release_of_jobs, var.release)}" }
   proxy      = "gcr.io/cloud-sql-connectors/cloud-sql-proxy:2.18.2"
   psql       = "docker.io/library/postgres:18.6-trixie"
@@ -97,6 +107,8 @@ locals {
     )
   }
 
+  connection_names = { for name in local.services : name => lookup(var.connection_names, name, google_sql_database_instance.service[name].connection_name) }
+
   environments = {
     for name, process in local.processes : name => merge(
       local.settings[process.service],
@@ -106,9 +118,10 @@ locals {
         "${upper(process.service)}_OPERATORS_HOST" = "0.0.0.0"
         "${upper(process.service)}_OPERATORS_PORT" = tostring(local.ports[name])
       } : {},
-      contains(keys(local.workers), name) ? { MONITOR_HOST = "0.0.0.0", MONITOR_PORT = tostring(local.monitor_port) } : {},
+      contains(keys(merge(local.apis, local.workers)), name) ? { MONITOR_HOST = "0.0.0.0", MONITOR_PORT = tostring(local.monitor_port) } : {},
     )
   }
 
-  proxy_arguments = ["--private-ip", "--auto-iam-authn", "--structured-logs", "--health-check", "--http-address=0.0.0.0", "--http-port=9090"]
+  # Cloud Run stops all containers at once, and kills them after 10 s: until then the proxy waits for the process.
+  proxy_arguments = ["--private-ip", "--auto-iam-authn", "--structured-logs", "--health-check", "--http-address=0.0.0.0", "--http-port=9090", "--max-sigterm-delay=10s"]
 }

@@ -71,12 +71,11 @@ resource "google_pubsub_subscription" "events" {
   }
 }
 
-# Pub/Sub moves a message to its dead-letter topic as its own agent. Without both roles it silently keeps redelivering.
+# Pub/Sub moves a message to its dead-letter topic as its own agent. Without both roles it silently keeps redelivering. Google
+# makes the agent with the first topic; its name follows from the number of the project.
 
-resource "google_project_service_identity" "pubsub" {
-  service = "pubsub.googleapis.com"
-
-  depends_on = [google_project_service.used]
+locals {
+  pubsub_agent = "serviceAccount:service-${data.google_project.this.number}@gcp-sa-pubsub.iam.gserviceaccount.com"
 }
 
 resource "google_pubsub_topic_iam_member" "dead_letters" {
@@ -84,7 +83,7 @@ resource "google_pubsub_topic_iam_member" "dead_letters" {
 
   topic  = google_pubsub_topic.events[each.key].name
   role   = "roles/pubsub.publisher"
-  member = google_project_service_identity.pubsub.member
+  member = local.pubsub_agent
 }
 
 resource "google_pubsub_subscription_iam_member" "dead_letters" {
@@ -92,7 +91,7 @@ resource "google_pubsub_subscription_iam_member" "dead_letters" {
 
   subscription = google_pubsub_subscription.events[each.key].name
   role         = "roles/pubsub.subscriber"
-  member       = google_project_service_identity.pubsub.member
+  member       = local.pubsub_agent
 }
 
 # The account whose token the bus sends with a pushed message. The push endpoint accepts no other.
@@ -100,12 +99,16 @@ resource "google_pubsub_subscription_iam_member" "dead_letters" {
 resource "google_service_account" "push" {
   account_id   = "fern-push"
   display_name = "Pub/Sub push to notification-api"
+
+  depends_on = [google_project_service.used]
 }
 
 resource "google_service_account_iam_member" "push" {
   service_account_id = google_service_account.push.name
   role               = "roles/iam.serviceAccountTokenCreator"
-  member             = google_project_service_identity.pubsub.member
+  member             = local.pubsub_agent
+
+  depends_on = [google_pubsub_topic.events]
 }
 
 resource "google_pubsub_topic_iam_member" "relay" {

@@ -1,11 +1,11 @@
-# Every process has the Cloud SQL Auth Proxy beside it and starts when the proxy is ready.
+# Every process has the Cloud SQL Auth Proxy beside it and starts when the proxy is ready. APIs and workers also have a collector.
 
 locals {
   network_tag = "fernlabour"
 }
 
 resource "google_cloud_run_v2_service" "api" {
-  for_each = { for name, api in merge(local.apis, local.operators) : name => api if var.stage == "running" }
+  for_each = { for name, api in merge(local.apis, local.operators) : name => api if var.stage == "running" && !contains(var.stopped, api.service) }
 
   name                = each.key
   location            = var.region
@@ -19,7 +19,7 @@ resource "google_cloud_run_v2_service" "api" {
 
     scaling {
       min_instance_count = contains(keys(local.apis), each.key) ? 1 : 0
-      max_instance_count = contains(keys(local.apis), each.key) ? 8 : 1
+      max_instance_count = contains(keys(local.apis), each.key) ? 5 : 1 # docs/operations.md adds up the connections
     }
 
     vpc_access {
@@ -33,7 +33,7 @@ resource "google_cloud_run_v2_service" "api" {
 
     containers {
       name       = "process"
-      image      = local.images[each.value.service]
+      image      = local.images[each.key]
       command    = each.value.command
       depends_on = ["proxy"]
 
@@ -98,7 +98,7 @@ resource "google_cloud_run_v2_service" "api" {
     containers {
       name  = "proxy"
       image = local.proxy
-      args  = concat(local.proxy_arguments, [google_sql_database_instance.service[each.value.service].connection_name])
+      args  = concat(local.proxy_arguments, [local.connection_names[each.value.service]])
 
       resources {
         limits = { cpu = "0.25", memory = "128Mi" }
@@ -110,6 +110,20 @@ resource "google_cloud_run_v2_service" "api" {
         http_get {
           path = "/startup"
           port = 9090
+        }
+      }
+    }
+
+    # Sends the metrics of the process to Managed Prometheus.
+    dynamic "containers" {
+      for_each = contains(keys(local.apis), each.key) ? [1] : []
+      content {
+        name       = "collector"
+        image      = var.collector
+        depends_on = ["process"]
+
+        resources {
+          limits = { cpu = "0.1", memory = "256Mi" }
         }
       }
     }
@@ -132,7 +146,7 @@ resource "google_cloud_run_v2_service_iam_member" "public" {
 # The listeners of operators: only these people, and then only with a token.
 
 resource "google_cloud_run_v2_service_iam_member" "operators" {
-  for_each = { for pair in setproduct(keys(local.operators), var.operators) : join(" ", pair) => { name = pair[0], member = pair[1] } if var.stage == "running" }
+  for_each = { for pair in setproduct(keys(local.operators), var.operators) : join(" ", pair) => { name = pair[0], member = pair[1] } if contains(keys(google_cloud_run_v2_service.api), pair[0]) }
 
   name     = google_cloud_run_v2_service.api[each.value.name].name
   location = var.region
@@ -144,7 +158,7 @@ resource "google_cloud_run_v2_service_iam_member" "operators" {
 # loop no longer turns.
 
 resource "google_cloud_run_v2_worker_pool" "worker" {
-  for_each = { for name, worker in local.workers : name => worker if var.stage == "running" }
+  for_each = { for name, worker in local.workers : name => worker if var.stage == "running" && !contains(var.stopped, worker.service) }
 
   name                = each.key
   location            = var.region
@@ -168,7 +182,7 @@ resource "google_cloud_run_v2_worker_pool" "worker" {
 
     containers {
       name       = "process"
-      image      = local.images[each.value.service]
+      image      = local.images[each.key]
       command    = each.value.command
       depends_on = ["proxy"]
 
@@ -220,7 +234,7 @@ resource "google_cloud_run_v2_worker_pool" "worker" {
     containers {
       name  = "proxy"
       image = local.proxy
-      args  = concat(local.proxy_arguments, [google_sql_database_instance.service[each.value.service].connection_name])
+      args  = concat(local.proxy_arguments, [local.connection_names[each.value.service]])
 
       resources {
         limits = { cpu = "0.25", memory = "128Mi" }
@@ -233,6 +247,17 @@ resource "google_cloud_run_v2_worker_pool" "worker" {
           path = "/startup"
           port = 9090
         }
+      }
+    }
+
+    # Sends the metrics of the process to Managed Prometheus.
+    containers {
+      name       = "collector"
+      image      = var.collector
+      depends_on = ["process"]
+
+      resources {
+        limits = { cpu = "0.1", memory = "256Mi" }
       }
     }
   }

@@ -20,16 +20,39 @@ variable "stage" {
   }
 }
 
+# Without a default: an apply that does not name the release would go back to an older one.
 variable "release" {
-  description = "The tag of the images of services and worker pools."
+  description = "The tag of the images of services and worker pools. It belongs in terraform.tfvars, and every upgrade changes it there."
   type        = string
-  default     = "1.0.0"
 }
 
 variable "release_of_jobs" {
-  description = "The tag of the images of the jobs, if another one: an upgrade migrates before it changes the processes."
+  description = "The tag of the images of the jobs, during an upgrade: migrations come first."
   type        = string
   default     = null
+}
+
+variable "release_of_consumers" {
+  description = "The tag of the images of what reads events, during an upgrade: it comes before what records them."
+  type        = string
+  default     = null
+}
+
+variable "collector" {
+  description = "The image of Google's collector for Prometheus metrics on Cloud Run, with a tag that supports worker pools."
+  type        = string
+}
+
+variable "connection_names" {
+  description = "The connection name of a service's server, if it is not the one of databases.tf: after a restore, that of the clone."
+  type        = map(string)
+  default     = {}
+}
+
+variable "stopped" {
+  description = "The services of which no process runs: during a restore, [\"notification\"]."
+  type        = list(string)
+  default     = []
 }
 
 variable "jwks_url" {
@@ -85,7 +108,7 @@ variable "billing_account" {
 variable "monthly_budget" {
   description = "The budget of a month, in the currency of the billing account. A message is sent at half of it, at all of it, and when the forecast exceeds it."
   type        = number
-  default     = 300
+  default     = 1000
 }
 
 variable "audit_schedule" {
@@ -123,5 +146,6 @@ variable "alerts" {
     duration = string
     severity = string
     runbook  = string
+    needs    = string
   }))
 }

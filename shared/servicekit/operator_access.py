@@ -4,7 +4,8 @@ them.
 OPERATOR_READ_TOKENS       name:secret pairs that may read, separated by commas
 OPERATOR_WRITE_TOKENS      the same for those that may change something as well
 LABOUR_OPERATORS_HOST, NOTIFICATION_OPERATORS_HOST   the address of the listener (127.0.0.1)
-LABOUR_OPERATORS_PORT, NOTIFICATION_OPERATORS_PORT   its port (8407, 8408); 0 for a process without this listener
+LABOUR_OPERATORS_PORT, NOTIFICATION_OPERATORS_PORT   its port (8407, 8408); 0 for a process without this listener,
+                           which needs no tokens
 OPERATIONS_TOKEN           refused: the two lists of tokens have replaced it
 
 The name says in the security log who made a change. To rotate a secret, add a second pair, change the clients, remove the first.
@@ -40,16 +41,16 @@ class OperatorSettings:
     def load(cls, environment: Environment, service: str, *, port: int) -> "OperatorSettings":
         if environment.optional("OPERATIONS_TOKEN"):
             environment.refuse(f"OPERATIONS_TOKEN was replaced: unset it, and set {READ_TOKENS} and {WRITE_TOKENS}")
+        host = environment.optional(f"{service}_OPERATORS_HOST", "127.0.0.1")
+        port = environment.number(f"{service}_OPERATORS_PORT", port, int)
+        if port == 0:
+            return cls(host, port, tokens=())
         reading = _load_tokens(environment, READ_TOKENS, LOCAL_READ, may_write=False)
         writing = _load_tokens(environment, WRITE_TOKENS, LOCAL_WRITE, may_write=True)
         tokens = (*reading, *writing)
         if len({token.digest for token in tokens}) < len(tokens):
             environment.refuse(f"{READ_TOKENS} and {WRITE_TOKENS} have the same secret twice: make one for each name")
-        return cls(
-            host=environment.optional(f"{service}_OPERATORS_HOST", "127.0.0.1"),
-            port=environment.number(f"{service}_OPERATORS_PORT", port, int),
-            tokens=tokens,
-        )
+        return cls(host, port, tokens)
 
 
 def _load_tokens(environment: Environment, name: str, local: str, *, may_write: bool) -> list[OperatorToken]:

@@ -50,6 +50,10 @@ def test_local_mode_has_tokens_and_a_loopback_address_and_live_needs_its_own_tok
     assert READ not in repr(load(**LIVE))
 
 
+def test_a_process_without_the_listener_needs_no_tokens() -> None:
+    assert load(LABOUR_OPERATORS_PORT="0").tokens == ()
+
+
 @pytest.mark.parametrize(
     ("tokens", "reason"),
     [

@@ -72,7 +72,8 @@ class _Call:
                 raise OnlyLocal(
                     f"the context {context.name} has operators' listeners only: {self._api} is not among them."
                 )
-            url, token = context.url(api), context.token(writing=writes)
+            url, token = context.url(api), ""
+            headers |= context.headers(writing=writes)
         elif user:
             token = make_token(user)
         elif api in SERVICES:

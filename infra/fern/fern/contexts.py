@@ -10,6 +10,7 @@ pubsub_project = "fern-staging"                                      for topolog
 pubsub_emulator = "127.0.0.1:8404"                                   if the project is an emulator's
 read_token = { file = "~/.config/fern/staging-read" }                for GET; optional if there is a write token
 write_token = { env = "STAGING_WRITE_TOKEN" }                        for every other request; optional
+identity_token = { env = "STAGING_IDENTITY" }                        Google's, for listeners on Cloud Run; optional
 
 A token is the secret alone, without its name. Its file may be readable by its owner only (0600). A URL without TLS is accepted on
 loopback only, where a tunnel ends, and so is an emulator.
@@ -29,6 +30,7 @@ from fern.errors import LOCAL, ContextInvalid, OnlyLocal
 _SERVICES = ("labour", "notification")
 _TEXTS = (*_SERVICES, "pubsub_project", "pubsub_emulator")
 _TOKENS = ("read_token", "write_token")
+_SECRETS = (*_TOKENS, "identity_token")
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Context:
     pubsub_emulator: str | None = None
     read_token: Secret | None = None
     write_token: Secret | None = None
+    identity_token: Secret | None = None
 
     def url(self, service: str) -> str:
         return {"labour": self.labour, "notification": self.notification}[service]
@@ -78,6 +81,16 @@ class Context:
         secret = self.write_token if writing else self.read_token or self.write_token
         if secret is None:
             raise self._invalid("has no write_token, so nothing can be changed with it.")
+        return self._read(secret)
+
+    def headers(self, *, writing: bool) -> dict[str, str]:
+        """The tokens of a request: the operator's, and for Cloud Run, which checks it first, that of Google's identity."""
+        headers = {"Authorization": f"Bearer {self.token(writing=writing)}"}
+        if self.identity_token:
+            headers["X-Serverless-Authorization"] = f"Bearer {self._read(self.identity_token)}"
+        return headers
+
+    def _read(self, secret: Secret) -> str:
         if problem := secret.problem():
             raise self._invalid(f"has a token that cannot be used: {secret} is {problem}.")
         return secret.read()
@@ -142,7 +155,7 @@ def _context(name: str, content: Any) -> Context:
 
     if not isinstance(content, Mapping):
         raise refuse("is not a table.")
-    if unknown := sorted(content.keys() - {*_TEXTS, *_TOKENS}):
+    if unknown := sorted(content.keys() - {*_TEXTS, *_SECRETS}):
         raise refuse(f"has unknown keys: {', '.join(unknown)}.")  # never their values: one may be a secret
     texts = {key: content[key] for key in _TEXTS if key in content}
     if wrong := [key for key, value in texts.items() if not isinstance(value, str)]:
@@ -155,14 +168,14 @@ def _context(name: str, content: Any) -> Context:
             raise refuse(f"has a URL for {key} that {problem}.")
     if (emulator := texts.get("pubsub_emulator")) and not _is_loopback(urlsplit(f"//{emulator}").hostname):
         raise refuse("has a pubsub_emulator that is not on loopback: an emulator has no TLS.")
-    tokens = {key: content[key] for key in _TOKENS if key in content}
+    tokens = {key: content[key] for key in _SECRETS if key in content}
     for key, where in tokens.items():
         if not (isinstance(where, Mapping) and len(where) == 1 and {*where} <= {"env", "file"}):
             raise refuse(f'needs {key} = {{ env = "NAME" }} or {{ file = "PATH" }}; the file must not contain secrets.')
-    if not tokens:
+    if not tokens.keys() & {*_TOKENS}:
         raise refuse("has neither read_token nor write_token.")
     secrets = {key: Secret(*map(str, next(iter(where.items())))) for key, where in tokens.items()}
-    return Context(name, **texts, read_token=secrets.get("read_token"), write_token=secrets.get("write_token"))
+    return Context(name, **texts, **secrets)
 
 
 def _problem_with(url: str) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fern import observability
-from fern.observability import ALERTS, BY_HAND
+from fern.observability import ALERTS, BY_HAND, Alert
 from fern.settings import CONSUMERS, PROJECT_ROOT, SERVICES
 from fern.topology import DAY, Declared
 
@@ -56,16 +56,23 @@ def topology(declared: Declared) -> dict[str, Any]:
 
 
 def alerts(watched: Mapping[str, Any]) -> dict[str, Any]:
-    """The alerts that Google Cloud can evaluate without an exporter, by name."""
+    """Every alert by name: those on Google Cloud's metrics, and those on our processes', which a collector sends there."""
+    googles = [
+        Alert(one["name"], one["query"], one["for"], one["severity"], one["runbook"])
+        for one in watched["alerts"]
+        if one["needs"] == "google"
+    ]
+    needed = [("google", googles), ("processes", observability.alerts(watched))]
     return {
-        alert["name"]: {
-            "query": alert["query"],
-            "duration": _seconds(int(alert["for"][:-1]) * UNITS[alert["for"][-1]]),
-            "severity": alert["severity"],
-            "runbook": alert["runbook"],
+        alert.name: {
+            "query": alert.query,
+            "duration": _seconds(int(alert.duration[:-1]) * UNITS[alert.duration[-1]]),
+            "severity": alert.severity,
+            "runbook": alert.runbook,
+            "needs": needs,
         }
-        for alert in watched["alerts"]
-        if alert["needs"] == "google"
+        for needs, alerts in needed
+        for alert in alerts
     }
 
 

@@ -37,7 +37,7 @@ SMS_US = 0.0083 + 0.0035  # Twilio to the United States, and a carrier's fee; ot
 MONTH_HOURS = 730
 SIZES = (1, 2, 4, 8, 16, 32, 64, 96)  # vCPUs of a database
 GIB_PER_VCPU = 3.75
-INSTANCE_VCPU, INSTANCE_GIB = 1.25, 0.625  # a process and its proxy
+INSTANCE_VCPU, INSTANCE_GIB = 1.35, 0.875  # a process, its proxy and its collector
 BYTES_PER_DELIVERY = 1000  # the least that Pub/Sub counts for a message
 
 

@@ -1,18 +1,16 @@
-"""What production is made of, compared with what runs here: processes, topology, databases, and the queries of the exporters."""
+"""What production is made of, compared with what runs here: processes, topology, settings and secrets."""
 
 import json
 import re
-import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from e2e.support.process_settings import LOAD
-from fern import deployment, observability
+from fern import deployment
 from fern.settings import PROJECT_ROOT, SECRETS, SERVICES
 from fern.topology import Declared, _subscription
 
@@ -23,7 +21,6 @@ PROCESSES = {
     if service["image"] in ("fernlabour-labour", "fernlabour-notification") and not name.endswith("-migrations")
 }
 MIGRATIONS = {name: service["command"] for name, service in COMPOSE.items() if name.endswith("-migrations")}
-WATCHED = tomllib.loads(observability.ALERTS.read_text())
 BASE = PROJECT_ROOT / "infra" / "kubernetes" / "base"
 
 
@@ -110,22 +107,26 @@ def test_the_sms_sandbox_of_the_small_overlay_is_that_of_docker_and_every_probe_
                     assert probe["httpGet"]["httpHeaders"] == [{"name": "Host", "value": "localhost"}]
 
 
-def on_google_cloud(process: str) -> set[str]:
-    """The variables of a process: `settings` of its service, and the block of `secrets` that names the process."""
+def on_google_cloud(process: str) -> dict[str, str]:
+    """The variables of a process, from `settings` of its service and the block of `secrets` that names the process. A number is
+    there with its value.
+    """
     service = process.partition("-")[0]
     blocks = re.findall(rf"^    {service} = (?:merge\()?\{{\n(.*?)\n    \}}", terraform(), re.MULTILINE | re.DOTALL)
     blocks += re.findall(rf"for name in \[[^]]*\"{process}\".*?: name => \{{\n(.*?)\n    \}}", terraform(), re.DOTALL)
-    return set(re.findall(r"^      ([A-Z_]+) +=", "\n".join(blocks), re.MULTILINE))
+    return dict(re.findall(r"^      ([A-Z_]+) += (?:\"(\d+)\")?", "\n".join(blocks), re.MULTILINE))
 
 
-def on_kubernetes(process: str) -> set[str]:
+def on_kubernetes(process: str) -> dict[str, str]:
     """The settings of the overlay, and those of the Secret of the process, which the page creates."""
     service = process.partition("-")[0]
     overlay = yaml.safe_load((BASE.parent / "production" / "kustomization.yaml").read_text())
     literals = next(one["literals"] for one in overlay["configMapGenerator"] if one["name"] == service)
     page = (PROJECT_ROOT / "docs" / "deploy-kubernetes.md").read_text()
     secret = re.findall(rf"secret generic {process} (.+)", page) if process in secrets_of_manifests() else []
-    return {one.partition("=")[0] for one in literals} | set(re.findall(r"literal=([A-Z_]+)=", " ".join(secret)))
+    return dict.fromkeys((one.partition("=")[0] for one in literals), "") | dict.fromkeys(
+        re.findall(r"literal=([A-Z_]+)=", " ".join(secret)), ""
+    )
 
 
 def secrets_of_manifests() -> set[str]:
@@ -149,24 +150,48 @@ def value(name: str) -> str:
     return known.get(name, "https://example.org/x" if name.endswith(("_URL", "_ISSUER")) else "1a" * 16)
 
 
-@pytest.mark.parametrize("process", LOAD)
-@pytest.mark.parametrize("given_by", [on_google_cloud, on_kubernetes])
-def test_a_process_starts_with_the_settings_that_production_gives_it_and_gets_no_secret_of_another(
-    process: str, given_by: Callable[[str], set[str]]
-) -> None:
+def start(process: str, given: Mapping[str, str]) -> None:
+    """Load the settings of the process. Raises if one is missing."""
     service = process.partition("-")[0]
     database = {f"{service.upper()}_DATABASE_URL": f"postgresql+asyncpg://fern@127.0.0.1:5432/{service}"}
-    given = given_by(process)
+    LOAD[process]({name: known or value(name) for name, known in given.items()} | database)
 
-    LOAD[process]({name: value(name) for name in given} | database)
 
+def secrets_of(process: str) -> set[str]:
+    """The secrets that the process reads, but for those that production does not have: its URL of the database has none."""
     own = {secret for secret, processes in SECRETS.items() if process in processes and secret != "TOKEN_SECRET"}
-    assert given & SECRETS.keys() == own - database.keys()
+    return {name for name in own if not name.endswith("_DATABASE_URL")}
 
 
-def test_the_listener_of_operators_gets_the_secrets_of_the_api_that_it_is() -> None:
-    for service in SERVICES:
-        assert on_google_cloud(f"{service}-operators") == on_google_cloud(f"{service}-api")
+OPERATORS = {"OPERATOR_READ_TOKENS", "OPERATOR_WRITE_TOKENS"}
+
+
+@pytest.mark.parametrize("process", LOAD)
+def test_a_process_starts_with_the_settings_of_google_cloud_and_gets_no_secret_of_another(process: str) -> None:
+    given = on_google_cloud(process)
+
+    start(process, given)
+
+    # The APIs have no listener of operators there, so they get no tokens.
+    assert given.keys() & SECRETS.keys() == secrets_of(process) - OPERATORS
+
+
+@pytest.mark.parametrize("process", LOAD)
+def test_a_process_starts_with_the_settings_of_kubernetes_and_gets_no_secret_of_another(process: str) -> None:
+    given = on_kubernetes(process)
+
+    start(process, given)
+
+    assert given.keys() & SECRETS.keys() == secrets_of(process)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_listener_of_operators_starts_with_its_settings_and_is_the_only_one_with_their_tokens(service: str) -> None:
+    given = on_google_cloud(f"{service}-operators")
+
+    start(f"{service}-api", given | {f"{service.upper()}_OPERATORS_PORT": "8407"})
+
+    assert given.keys() - on_google_cloud(f"{service}-api").keys() == OPERATORS
 
 
 def test_the_small_overlay_gives_each_process_its_own_secrets_and_the_owner_of_a_database_to_its_migrations() -> None:
@@ -191,6 +216,22 @@ def test_the_small_overlay_gives_each_process_its_own_secrets_and_the_owner_of_a
         assert secrets[process] == {name for name in own if not name.endswith("_DATABASE_URL")}
 
 
+def test_an_upgrade_replaces_what_reads_events_before_what_records_them() -> None:
+    consumers = {name for name, command in PROCESSES.items() if command[-1] in ("consumer", "statistics")}
+    page = (PROJECT_ROOT / "docs" / "deploy-kubernetes.md").read_text()
+    [selected] = re.findall(r"--selector 'process in \(([a-z,-]+)\)'", page)
+    labels = {
+        one["metadata"]["name"]: one["metadata"]["labels"]["process"] for one in manifests("labour", "notification")
+    }
+    on_google_cloud = re.findall(
+        r"^  consumers = \{ (.*) \}$", (deployment.GCP / "pubsub.tf").read_text(), re.MULTILINE
+    )
+
+    assert set(selected.split(",")) == consumers
+    assert all(label == name for name, label in labels.items())
+    assert set(re.findall(r'"([a-z-]+)"', on_google_cloud[0])) == consumers
+
+
 def test_every_process_has_a_budget_an_account_and_a_priority() -> None:
     deployments = [one for one in manifests("labour", "notification") if one["kind"] == "Deployment"]
     budgets = {
@@ -205,73 +246,3 @@ def test_every_process_has_a_budget_an_account_and_a_priority() -> None:
         assert pod["spec"]["serviceAccountName"] == one["metadata"]["name"] == pod["metadata"]["labels"]["process"]
         later = one["metadata"]["name"] == "labour-statistics"
         assert pod["spec"]["priorityClassName"] == ("fernlabour-later" if later else "fernlabour-path")
-
-
-@pytest.mark.parametrize("folder", ["base", "small", "production"])
-def test_no_network_policy_lets_a_service_reach_the_database_of_the_other(folder: str) -> None:
-    policies = yaml.safe_load_all((BASE.parent / folder / "network-policies.yaml").read_text())
-    reached = dict[str, set[str]]()
-    for policy in policies:
-        service = policy["spec"]["podSelector"].get("matchLabels", {}).get("service")
-        for rule in policy["spec"].get("egress", []):
-            if service and {port["port"] for port in rule["ports"]} & {5432, 3307}:
-                reached.setdefault(service, set()).update(json.dumps(target) for target in rule["to"])
-
-    assert not reached.get("labour", set()) & reached.get("notification", set())
-    assert reached.keys() == (set() if folder == "small" else set(SERVICES))
-
-
-def test_every_alert_leads_to_a_heading_that_says_what_to_do() -> None:
-    page = (PROJECT_ROOT / "docs" / "operations.md").read_text()
-    headings = {
-        re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in re.findall(r"^## (.+)$", page, re.MULTILINE)
-    }
-
-    with_alert = {alert["runbook"] for alert in [*WATCHED["alerts"], *WATCHED["slos"]]}
-    assert with_alert | WATCHED["without_alert"].keys() == headings
-    assert not with_alert & WATCHED["without_alert"].keys()
-    for alert in WATCHED["alerts"]:
-        assert ("googleapis" in alert["query"]) == (alert["needs"] == "google"), alert["name"]
-
-
-def test_an_alert_looks_for_each_process_that_runs() -> None:
-    [missing] = [alert["query"] for alert in WATCHED["alerts"] if alert["name"] == "A process is missing"]
-
-    assert set(re.findall(r'process="([a-z-]+)"', missing)) == PROCESSES.keys()
-
-
-def test_grafana_gets_the_same_alerts_and_a_panel_for_each_promise() -> None:
-    def load(name: str) -> Any:
-        return yaml.safe_load((observability.GRAFANA / name).read_text())
-
-    [group] = load("alerts.yml")["groups"]
-    rules = {rule["title"]: rule for rule in group["rules"]}
-    assert {name: rule["data"][0]["model"]["expr"] for name, rule in rules.items()} == {
-        alert.name: alert.query for alert in observability.alerts()
-    }
-    assert len({rule["uid"] for rule in rules.values()}) == len(rules)
-    for rule in rules.values():
-        assert rule["condition"] in {step["refId"] for step in rule["data"]}
-    panels = load("pipeline.json")["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    promised = {int(number) for panel in panels for number in re.findall(r"\d+", promises(panel["title"]))}
-    assert promised == set(range(1, 16))
-    assert load("dashboards.yml")["providers"][0]["options"]["path"] == "/otel-lgtm/fernlabour"
-
-
-def promises(title: str) -> str:
-    """What a title says after "promise", up to the words that follow."""
-    found = re.search(r"[Pp]romises? ([\d, and]+)", title)
-    return found[1] if found else ""
-
-
-async def test_every_metric_is_one_number_of_the_real_schema(
-    labour_engine: AsyncEngine, notification_engine: AsyncEngine
-) -> None:
-    metrics: Mapping[str, Any] = WATCHED["metrics"]
-    for service, engine in (("labour", labour_engine), ("notification", notification_engine)):
-        async with engine.connect() as connection:
-            for name, metric in metrics.items():
-                if service in metric["services"]:
-                    (row,) = (await connection.exec_driver_sql(metric["query"])).mappings()
-                    assert dict(row) == {"value": 0.0}, name

@@ -41,7 +41,11 @@ def show(name: str | None, as_json: bool) -> None:
         facts["Pub/Sub project"] = found.pubsub_project or "none: no topology, no dead letters"
         if found.pubsub_emulator:
             facts["Pub/Sub emulator"] = found.pubsub_emulator
-        for scope, secret in (("read token", found.read_token), ("write token", found.write_token)):
+        for scope, secret in (
+            ("read token", found.read_token),
+            ("write token", found.write_token),
+            ("identity token", found.identity_token),
+        ):
             facts[scope] = f"{secret}: {secret.problem() or 'can be read'}" if secret else "none"
     if as_json:
         print_json(facts)

@@ -44,7 +44,7 @@ def write() -> None:
 def release() -> None:
     """Keep the schemas of all events as released: from now on each of them only changes by optional fields and descriptions.
 
-    Part of every release. Exit code 25 if an event contradicts what was released before.
+    Part of every release, with its commit in infra/previous-release.toml. Exit code 25 if an event contradicts an earlier one.
     """
     _write({RELEASED / path.name: text for path, text in generated().items() if path.parent == SCHEMAS})
 
