@@ -153,6 +153,9 @@ def test_dead_letters_and_parked_rows_are_settled_by_reason_after_a_preview(
     dead = aside.locator("#dead-list li")
     expect(dead).to_contain_text("wrong-schema 1 message · labour.announced, for notification")
     expect(screen.verdict).to_have_text("◷ 1 message set aside, for you to decide")
+    expect(screen.tokens("event").filter(has_text="announced").last).to_have_attribute(
+        "aria-label", "labour.announced, at: Topic, dead letter: see Set aside"
+    )
     dead.get_by_role("button", name="Look").click()
     expect(panel).to_contain_text("1 of 1 dead letter, without names, numbers and texts.")
     expect(panel).to_contain_text("[private]")

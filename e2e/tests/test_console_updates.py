@@ -76,7 +76,10 @@ def test_events_that_wait_at_a_station_do_not_hide_each_other_and_nothing_around
             for n in range(min(waiting, 12))
         ]
         empty: dict[str, Any] = {"story": None, "texts": [], "more_texts": 0, "phones": "", "account": None}
-        return {"ok": True, "data": {**empty, "tokens": tokens, "silent": silent, "waiting": {"outbox": waiting}}}
+        return {
+            "ok": True,
+            "data": {**empty, "tokens": tokens, "silent": silent, "more": {"outbox": waiting - len(tokens)}},
+        }
 
     board, settings = Board(), Settings(0, PROJECT_ROOT)
     board.put("processes", {"ok": True, "data": [row("healthy")]})
@@ -190,7 +193,7 @@ def console_with_updates() -> Iterator[tuple[str, Callable[[int], int]]]:
             "phones": "",
             "account": account,
             "silent": {},
-            "waiting": {},
+            "more": {},
         }
         board.put("flow", {"ok": True, "data": flow})
         return board.seq

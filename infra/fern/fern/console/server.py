@@ -32,6 +32,7 @@ from fern.console.set_aside import DeadGroup, ParkedGroup, SetAside, Verb
 from fern.console.stories import STORIES, Stories, Story
 from fern.console.telemetry import ROUTES, Telemetry
 from fern.console.watch import Watch
+from fern.dead_letters import groups_of
 from fern.errors import FernError
 from fern.runtime.system import hold_process, kill_process, release_process
 from fern.settings import Settings
@@ -170,8 +171,10 @@ async def play_story(stories: NamedDependency[Stories], name: FromPath[str]) -> 
 
 
 @get("/api/set-aside/dead")
-async def list_dead(set_aside: NamedDependency[SetAside]) -> dict[str, Any]:
-    return await set_aside.dead()
+async def list_dead(set_aside: NamedDependency[SetAside], watch: NamedDependency[Watch]) -> dict[str, Any]:
+    letters, most = await set_aside.dead()
+    watch.show_dead(letters)
+    return {"groups": groups_of(letters), "more": most}
 
 
 @get("/api/set-aside/parked")

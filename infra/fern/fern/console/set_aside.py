@@ -10,7 +10,7 @@ import msgspec
 
 from fern.client import AsyncClient
 from fern.console.actions import ActionResult
-from fern.dead_letters import MOST, DeadLetter, Look, give_up, groups_of, open_bus, publish_again
+from fern.dead_letters import MOST, DeadLetter, Look, give_up, open_bus, publish_again
 from fern.settings import SERVICES
 
 Verb = Literal["send-again", "give-up"]
@@ -37,13 +37,13 @@ class SetAside:
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
-    async def dead(self) -> dict[str, Any]:
-        """The groups of dead letters; `more` if one look cannot hold all. Takes 1.5 s, after which the bus counts as empty."""
+    async def dead(self) -> tuple[list[DeadLetter], int | None]:
+        """The dead letters, and the limit if there may be more. Takes 1.5 s, after which the bus counts as empty."""
         letters = list[DeadLetter]()
         async with open_bus() as bus, Look(bus) as look:
             async for batch in look.batches():
                 letters += batch
-            return {"groups": groups_of(letters), "more": MOST if look.is_full else None}
+            return letters, MOST if look.is_full else None
 
     async def look_at_dead(self, group: DeadGroup) -> dict[str, Any]:
         async with open_bus() as bus, Look(bus, [group.topic]) as look:

@@ -34,8 +34,6 @@ function frame() {
   if (running) requestAnimationFrame(frame);
 }
 
-export const tokensAt = (station) => [...film.actors.values()].filter((actor) => film.isShown(actor) && film.place(actor)?.from === station).length;
-
 function draw() {
   const shown = [...film.actors.values()].filter((actor) => film.isShown(actor));
   for (const actor of film.actors.values()) if (!shown.includes(actor)) actor.lane = null;
