@@ -171,6 +171,8 @@ def test_dead_letters_and_parked_rows_are_settled_by_reason_after_a_preview(
     parked = aside.locator("#parked-list li")
     expect(parked).to_contain_text("1 message · labour.completed, in the outbox of labour")
     expect(screen.tokens("event").filter(has_text="born").last).to_have_attribute("data-state", "bad")
+    screen.press("Clear all faults", "Every fault of")
+    expect(screen.said.filter(has_text="tried again")).to_have_count(0)  # that would be without a preview
     installation.execute("UPDATE outbox SET attributes = attributes - 'spoilt'")
     parked.get_by_role("button", name="Send again").click()
     expect(panel).to_contain_text("The relay tries 1 parked row of 1 labour again, with all attempts left.")

@@ -48,5 +48,5 @@ export function drawVerdict({ processes, faults }, account) {
   mark(byId("verdict"), state, words);
   attribute(byId("verdict"), "title", words); // a long one is cut, so that it does not move the page
   const isHeld = unwell.some((item) => item.is_held);
-  byId("clear").classList.toggle("next", on > 0 || isHeld || Boolean(account?.parked));
+  byId("clear").classList.toggle("next", on > 0 || isHeld);
 }
