@@ -1,5 +1,6 @@
 """The console's page under many updates, and the account that it shows, with data from the test instead of a running system."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -81,6 +82,13 @@ def test_events_that_wait_at_a_station_do_not_hide_each_other_and_nothing_around
             "data": {**empty, "tokens": tokens, "silent": silent, "more": {"outbox": waiting - len(tokens)}},
         }
 
+    def texts_at_the_ledger(number: int, *, phones: int, more: int) -> dict[str, Any]:
+        tokens = [
+            Token(f"t{n}", "text", "1", "labour.announced", "Ken", [("ledger", 1002.0)], "waits") for n in range(number)
+        ]
+        texts = [text(n, f"+1312555010{n}") for n in range(phones)]
+        return {"ok": True, "data": {**flow(0)["data"], "tokens": tokens, "texts": texts, "more_texts": more}}
+
     board, settings = Board(), Settings(0, PROJECT_ROOT)
     board.put("processes", {"ok": True, "data": [row("healthy")]})
     board.put("flow", flow(0))
@@ -107,6 +115,20 @@ def test_events_that_wait_at_a_station_do_not_hide_each_other_and_nothing_around
         assert len({(round(place["x"]), round(place["y"])) for place in places}) == 12
         expect(screen.station("outbox").locator(".more")).to_have_text("8 more wait")
         expect(screen.station("ledger").locator(".more")).to_have_text("does not answer")
+        portal.call(board.put, "flow", texts_at_the_ledger(40, phones=8, more=5))
+        expect(screen.tokens("text")).to_have_count(40)
+        places = [box(token) for token in screen.tokens("text").all()]
+        assert len({(round(place["x"]), round(place["y"])) for place in places}) == 40
+        ledger = box(screen.station("ledger"))
+        assert all(
+            abs(p["x"] + p["width"] / 2 - ledger["x"] - ledger["width"] / 2) <= ledger["width"] / 2 for p in places
+        )
+        expect(screen.page.locator("#phones-note")).to_have_text(
+            re.compile("From the newest 8 texts; 5 earlier ones on .* own page. 2 more phones on their own page.")
+        )
+
+        portal.call(board.put, "flow", flow(12))
+        expect(screen.tokens("text")).to_have_count(0)
         name = screen.tokens("event").first
         assert name.evaluate("(node) => node.scrollWidth <= node.clientWidth"), "the name is not cut"
 
@@ -177,6 +199,13 @@ def counts(number: int, unsettled: int = 0) -> tuple[dict[str, Any], dict[str, A
     return {**common, "topics": {"labour.announced": number}}, notification, number
 
 
+def text(number: int, to: str) -> dict[str, Any]:
+    """A text of the sandbox that was delivered."""
+    times = dict.fromkeys(("created_at", "updated_at"), "2030-01-01T00:00:00Z")
+    facts = {"from": "+15005550006", "direction": "outbound-api", "status": "delivered", **times}
+    return {**facts, "sid": str(number), "to": to, "body": f"text {number}"}
+
+
 @contextmanager
 def console_with_updates() -> Iterator[tuple[str, Callable[[int], int]]]:
     """The real server, with data from the test. Yields its URL and a function that writes data and returns the sequence."""
@@ -188,7 +217,10 @@ def console_with_updates() -> Iterator[tuple[str, Callable[[int], int]]]:
         flow = {
             "story": None,
             "tokens": [token(n) for n in range(max(1, number - 12), number + 1)],
-            "texts": [text(n) for n in range(number, max(0, number - 60), -1)],
+            "texts": [
+                text(n, "+13125550199" if n % 2 == 0 else f"+1312555010{n % 7}")
+                for n in range(number, max(0, number - 60), -1)
+            ],
             "more_texts": 0,
             "phones": "",
             "account": account,
@@ -203,16 +235,6 @@ def console_with_updates() -> Iterator[tuple[str, Callable[[int], int]]]:
             (station, 1000.0 * number + place) for place, station in enumerate(("client", "outbox", "topic", "ledger"))
         ]
         return Token(str(number), "event", str(number), "labour.announced", f"event {number}", hops, "done")
-
-    def text(number: int) -> dict[str, Any]:
-        to = "+13125550199" if number % 2 == 0 else f"+1312555010{number % 7}"
-        facts = {
-            "from": "+15005550006",
-            "direction": "outbound-api",
-            "status": "delivered",
-            "updated_at": "2030-01-01T00:00:00Z",
-        }
-        return {**facts, "sid": str(number), "to": to, "body": f"text {number}", "created_at": "2030-01-01T00:00:00Z"}
 
     with served_board(board, settings, Watch(settings, board)) as (url, portal):
         portal.call(write, 0)

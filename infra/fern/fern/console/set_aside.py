@@ -75,8 +75,10 @@ class SetAside:
     async def look_at_parked(self, group: ParkedGroup) -> dict[str, Any]:
         rows = await self._client.get(group.service, "/operations/outbox", parked="true", limit=1000)
         wanted = [row for row in rows["items"] if (row["type"], row["last_error"]) == (group.type, group.reason)]
+        groups = (await self._client.get(group.service, "/operations/outbox/parked"))["items"]
+        total = sum(one["count"] for one in groups if (one["type"], one["reason"]) == (group.type, group.reason))
         names = ("event_id", "type", "ordering_key", "attempts", "parked_at", "last_error")
-        return {"items": [{name: row[name] for name in names} for row in wanted[:SHOWN]], "total": len(wanted)}
+        return {"items": [{name: row[name] for name in names} for row in wanted[:SHOWN]], "total": total}
 
     async def settle_parked(self, verb: Verb, group: ParkedGroup) -> ActionResult:
         """Retry or discard the rows of the group, one batch per call, until none is left."""

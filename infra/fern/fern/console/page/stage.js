@@ -61,7 +61,7 @@ function changeToken(node, actor) {
   if (!start || !end) return;
   const eased = calm.matches ? 0 : part * part * (3 - 2 * part);
   const lane = (place) => Math.min(place.height / LANES, 26) * (actor.lane % LANES + 0.5);
-  const aside = (Math.floor(actor.lane / LANES) % 3) * 12; // beyond the lanes, so that no token hides another
+  const column = Math.floor(actor.lane / LANES), aside = (column % 3) * 12 - (Math.floor(column / 3) % 9) * 5; // so that no token covers another
   const x = start.x + aside + (end.x - start.x) * eased, y = start.y + lane(start) + (end.y + lane(end) - start.y - lane(start)) * eased;
   node.style.transform = `translate(${x.toFixed(1)}px, ${y.toFixed(1)}px) translate(-50%, -50%)`;
   node.style.maxWidth = `${Math.max(start.width + 14, 60)}px`;
