@@ -114,7 +114,7 @@ def _change_group(
     """Retry or discard a group of parked rows; returns their number."""
     if not (reason or type or service or all_parked):
         what = f"no rows to {verb} are named: give an event id, or options for a group."
-        raise FernError(what, command=f"fern outbox {verb} --all-parked")
+        raise FernError(what, command="fern outbox ls --parked")
     if not (groups := _groups(service, type, reason)):
         raise FernError("no parked row matches these options.", command="fern outbox ls --parked")
     total, changed = sum(group["count"] for group in groups), 0
