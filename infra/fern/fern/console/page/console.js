@@ -79,7 +79,7 @@ function drawBar() {
   attribute(byId("slow"), "aria-checked", String(film.isSlow));
   attribute(byId("consent"), "aria-checked", String(parts.faults?.data?.consent === "required"));
   text(byId("pause"), film.isPaused ? "Go on" : "Pause");
-  const pace = film.isSlow ? "at a twentieth of the speed" : "at its speed";
+  const pace = film.isSlow ? "about 20 times slower" : "about as fast as it was";
   text(byId("pace"), film.isPaused ? "paused" : film.isIdle ? "nothing moves" : `replaying ${pace}`);
   document.documentElement.dataset.film = film.isIdle ? "idle" : "playing";
 }
