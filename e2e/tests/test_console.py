@@ -102,6 +102,8 @@ def test_a_story_breaks_the_system_and_no_text_is_sent_twice(screen: Screen, sto
 
 def test_two_consumers_race_and_one_of_them_writes_the_text(screen: Screen) -> None:
     screen.plan("Margaret")
+    screen.until_balanced()
+    before = screen.account()["absorbed"]
 
     screen.press("Play: Two consumers race", "The labour has begun.")
 
@@ -109,6 +111,7 @@ def test_two_consumers_race_and_one_of_them_writes_the_text(screen: Screen) -> N
     expect(screen.told("Margaret")).to_have_text("Margaret begun ✓")
     expect(screen.phone("Margaret").locator(".body")).to_have_count(1)
     screen.until_balanced()
+    assert screen.account()["absorbed"] > before  # the other copy
     screen.press("Clear all faults", "notification-consumer: 1 running.")
     expect(screen.process("notification-consumer-2")).to_have_count(0)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from litestar import Litestar
 from playwright.sync_api import Browser, expect
@@ -12,12 +13,14 @@ from playwright.sync_api import Browser, expect
 from e2e.support.console_film import look_at
 from e2e.support.console_screen import box, open_screen
 from e2e.support.http_server import served
+from e2e.support.installation import Installation
 from e2e.support.waiting import until
 from fern.console.account import draw_up
 from fern.console.board import Board
 from fern.console.server import create_app
 from fern.console.tokens import Token
 from fern.console.watch import Watch
+from fern.runtime.system import processes_now
 from fern.settings import PROJECT_ROOT, Settings
 
 UPDATES, A_SECOND = 60, 60
@@ -155,6 +158,21 @@ def test_a_killed_process_is_shown_at_once_and_until_another_has_its_place(brows
     assert watch.seen(row(8, "starting"))["health"] == "starting"
     with served_board(board, settings, watch) as (url, _), open_screen(browser, url) as screen:
         expect(screen.process("labour-relay").locator(".mark.bad")).to_have_text("✕ killed")
+
+
+def test_the_button_that_kills_a_process_shows_it_as_killed_before_any_query(installation: Installation) -> None:
+    board, settings = Board(), installation.settings
+    watch = Watch(settings, board)  # which does not run, so nothing else changes the board
+    alive = next(row for row in processes_now(settings) if row.process == "labour-statistics")
+    row = {"process": alive.process, "state": alive.state, "health": "healthy", "restarts": 0, "is_held": False}
+    board.put("processes", {"ok": True, "data": [{**row, "pid": alive.pid}]})
+
+    with served_board(board, settings, watch) as (url, _):
+        answer = httpx.post(f"{url}/api/processes/{alive.process}/kill", json={}, headers={"Origin": url})
+
+    assert "Killed labour-statistics" in answer.json()[0]["words"]
+    assert board["processes"]["data"][0]["health"] == "killed"
+    until(lambda: {row.health for row in processes_now(settings)}, lambda seen: seen == {"healthy"})
 
 
 def test_the_account_explains_what_is_being_processed_and_nothing_else() -> None:
