@@ -28,7 +28,9 @@ def test_everyone_is_told_once_and_the_next_step_is_always_recommended(screen: S
     for name in ("Barbara", "Radia"):  # a text that had not gone out would be superseded by the birth
         expect(screen.phone(name).locator(".body")).to_contain_text(["Nearly there!", "Ada is in labour."])
     expect(recommended).to_have_text("Complete")
-    screen.press("Complete twice, same key", "Second tap, same key: the same answer, replayed. No one is told twice.")
+    screen.press(
+        "Complete twice, same key", "Second tap, same key: the same answer, replayed. No person is told twice."
+    )
     expect(screen.said.nth(1)).to_contain_text("First tap: the baby is here!")
 
     for name in ("Barbara", "Radia"):

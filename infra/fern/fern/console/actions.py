@@ -80,7 +80,7 @@ class Actions:
             return [first]
         answer = await self._send("PUT", path, key=key)
         if answer.headers.get("idempotency-replayed") == "true":
-            words = "Second tap, same key: the same answer, replayed. No one is told twice."
+            words = "Second tap, same key: the same answer, replayed. No person is told twice."
             return [first, ActionResult(True, words)]
         words = f"Second tap, same key: a new answer ({answer.status_code}), which breaks promise 8."
         return [first, ActionResult(False, words)]

@@ -21,7 +21,7 @@ const KINDS = {
     things: (number) => count(number, "parked row"),
     previews: {
       "send-again": (group) => `The relay tries ${KINDS.parked.things(group.count)} of ${count(group.labours, "labour")} again, with all attempts left. Later events of these labours follow in order. If the bus still rejects a row, it is parked again.`,
-      "give-up": (group) => `${KINDS.parked.things(group.count)} of ${count(group.labours, "labour")} will be discarded. They stay in the table, are never published and notify no one. Later events of these labours are no longer held up. This cannot be undone.`,
+      "give-up": (group) => `${KINDS.parked.things(group.count)} of ${count(group.labours, "labour")} will be discarded. They stay in the table, are never published and notify no person. Later events of these labours are no longer held up. This cannot be undone.`,
     },
   },
 };
