@@ -19,7 +19,7 @@ def test_an_event_travels_along_the_stage_and_nothing_is_seen_before_its_cause(
 ) -> None:
     with moved_by_hand(browser, installation.settings.url("console"), "Barbara", "Radia") as screen:
         texts = screen.page.locator(".phone .body").count()
-        screen.repeat("labour.begun")
+        screen.duplicate("labour.begun")
         screen.switch("Slow motion, 1/20").click()
 
         screen.press("Begin", "The labour has begun.")
@@ -36,7 +36,7 @@ def test_an_event_travels_along_the_stage_and_nothing_is_seen_before_its_cause(
             assert all(before["x"] >= after["x"] - 0.5 for before, after in pairwise(track))
         assert len({round(one["x"]) for one in event}) > 2 * len(THERE[:5])  # it is seen between the stations, too
 
-        for track in (repeats := tracks(looks, "repeat")):  # to the claims, and back
+        for track in (duplicates := tracks(looks, "duplicate")):  # to the claims, and back
             places = [one["x"] for one in track]
             turn = (
                 places.index(max(places)) + 1
@@ -46,7 +46,7 @@ def test_an_event_travels_along_the_stage_and_nothing_is_seen_before_its_cause(
             assert first(track, "ledger")
             assert (track[-1]["at"], back[-1] <= there[0]) == ("topic", True)
             assert track[0]["look"] >= first(event, "ledger")
-        assert repeats
+        assert duplicates
 
         reached = [first(one, "phones") for one in both]
         told = [first(one, "told") for one in statuses[::2]]  # when it was sent

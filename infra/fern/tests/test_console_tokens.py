@@ -94,12 +94,12 @@ def test_a_relay_that_died_before_the_mark_has_published_all_the_same() -> None:
     assert stations(found["e1"]) == ["client", "outbox", "topic", "consumer", "ledger"]
 
 
-def test_repeats_turn_back_at_the_claims_and_never_before_the_effect() -> None:
+def test_duplicates_turn_back_at_the_claims_and_never_before_the_effect() -> None:
     found = made(claims=[claim("notification", deliveries=3)])
 
-    repeats = [token for token in found.values() if token.kind == "repeat"]
-    assert [stations(one) for one in repeats] == [["topic", "ledger", "topic"]] * 2
-    assert all(one.hops[0][1] >= found["e1"].hops[-1][1] for one in repeats)
+    duplicates = [token for token in found.values() if token.kind == "duplicate"]
+    assert [stations(one) for one in duplicates] == [["topic", "ledger", "topic"]] * 2
+    assert all(one.hops[0][1] >= found["e1"].hops[-1][1] for one in duplicates)
 
 
 def test_a_message_in_doubt_is_on_the_phone_and_a_question_waits_at_the_dispatcher() -> None:

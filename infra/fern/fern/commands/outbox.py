@@ -86,7 +86,7 @@ def retry(event_id: UUID | None, **group: Any) -> None:
 @_selection
 @yes_option
 def discard(event_id: UUID | None, yes: bool, **group: Any) -> None:
-    """Give up a row, or a group of parked rows. They stay in the table and are never published.
+    """Discard a row, or a group of parked rows. They stay in the table and are never published.
 
     Their labours are no longer held up.
     """

@@ -9,7 +9,7 @@ kind       event     from the client to the claims, or to the consumer that take
            text      one person's message, from the ledger to the phone; its cause is the event
            doubt     a message whose call had no answer, until the provider was asked
            status    `notification.*`, on the way back; its cause is the text
-           repeat    a delivery that the claims absorbed: it turns back
+           duplicate a delivery that the claims absorbed: it turns back
 state      moves, waits, done, bad or gone (superseded, discarded, absorbed)
 """
 
@@ -76,7 +76,7 @@ def milliseconds(at: str) -> float:
 
 
 class Records(msgspec.Struct, frozen=True):
-    """What the services know. `repeats` has the time of each repeat, by consumer and event, as far as it was observed."""
+    """What the services know. `repeats` has the time of each duplicate, by consumer and event, as far as it was observed."""
 
     events: Sequence[Row]  # rows of the Labour service's outbox
     statuses: Sequence[Row]  # rows of the Notification service's outbox
@@ -99,7 +99,7 @@ def tokens(records: Records) -> list[Token]:
         found += [
             event,
             *_copies(row, event, claims, records.dead),
-            *_repeats(event, claims, records, "notification", "ledger"),
+            *_duplicates(event, claims, records, "notification", "ledger"),
         ]
         if event.at("ledger") is None:
             continue
@@ -111,7 +111,7 @@ def tokens(records: Records) -> list[Token]:
             for doubt in _doubt(text, message)
         ]
         for status in _statuses(statuses[row["event_id"]], messages[row["event_id"]], ofs, claims, records.dead):
-            found += [status, *_repeats(status, claims, records, "labour", "told")]
+            found += [status, *_duplicates(status, claims, records, "labour", "told")]
     return found
 
 
@@ -178,7 +178,7 @@ def _copies(row: Row, event: Token, claims: Mapping[tuple[str, str], Row], dead:
         yield copy
 
 
-def _repeats(
+def _duplicates(
     token: Token, claims: Mapping[tuple[str, str], Row], records: Records, consumer: str, station: str
 ) -> Iterator[Token]:
     key = (consumer, token.id)
@@ -190,9 +190,9 @@ def _repeats(
     for number in range(claim["deliveries"] - 1):
         when = max(arrived, seen[number] if number < len(seen) else arrived)
         hops = [(name, when) for name in (topic, station, topic)]
-        words = "a repeat: the claim exists already, so it is acknowledged and has no effect"
-        id = f"{token.id}/repeat/{number}"
-        yield Token(id, "repeat", token.event_id, token.type, token.name, hops, "gone", words, cause=token.id)
+        words = "a duplicate: the claim exists already, so it is acknowledged and has no effect"
+        id = f"{token.id}/duplicate/{number}"
+        yield Token(id, "duplicate", token.event_id, token.type, token.name, hops, "gone", words, cause=token.id)
 
 
 def _texts_of(records: Records) -> dict[str, Row]:

@@ -68,7 +68,7 @@ function changeToken(node, actor) {
   const hasArrived = film.hasArrived(actor), state = hasArrived ? token.state : "moves";
   attribute(node, "data-state", state);
   attribute(node, "data-at", from);
-  text(node.firstChild, token.kind === "repeat" ? `${token.name} ↩` : token.name);
+  text(node.firstChild, token.kind === "duplicate" ? `${token.name} ↩` : token.name);
   const words = [`${token.kind === "event" ? token.type : `${token.kind} ${token.name}`}`, `at: ${NAMES[from] ?? from}`, hasArrived ? token.words : "moving"];
   attribute(node, "aria-label", words.filter(Boolean).join(", "));
   attribute(node, "title", words.filter(Boolean).join("\n"));
