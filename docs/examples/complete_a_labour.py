@@ -85,7 +85,7 @@ def main() -> None:
     for one in births:
         print(f"{one['name']}: {one['status']}")
     if len(births) < 2:
-        raise SystemExit("Not everyone was told within a minute. Ask again later: the texts are not lost.")
+        raise SystemExit("Not every person was told within a minute. Ask again later: the texts are not lost.")
 
 
 if __name__ == "__main__":

@@ -34,9 +34,10 @@ notification_sql() { "$PSQL" "${NOTIFICATION_OWNER_URL/+asyncpg/}" -qX -P pager=
 # them. Sets MOTHER (what proves that you are she), LABOUR (its URL) and ID. A mother has one unfinished labour at most, so each
 # time it is another Eve.
 NUMBER=$RANDOM
+JSON="Content-Type: application/json"
 plan() {
     MOTHER="Authorization: Bearer $(fern token "$1-$(date +%s)-$RANDOM")"
-    LABOUR=$LABOURS/$(curl -sS -H "$MOTHER" "$LABOURS" --json "{\"mother_name\": \"$1\"}" | cut -d'"' -f4)
+    LABOUR=$LABOURS/$(curl -sS -H "$MOTHER" "$LABOURS" -H "$JSON" -d "{\"mother_name\": \"$1\"}" | cut -d'"' -f4)
     ID=${LABOUR##*/}
     PEOPLE=""
     shift
@@ -48,7 +49,7 @@ plan() {
 subscribe() {
     NUMBER=$(((NUMBER + 1) % 100))
     PEOPLE="$PEOPLE $1:$(printf '+120255501%02d' "$NUMBER")"
-    curl -sS -o /dev/null -H "$MOTHER" "$LABOUR/subscribers" --json "{\"name\": \"$1\", \"phone\": \"${PEOPLE##*:}\"}"
+    curl -sS -o /dev/null -H "$MOTHER" "$LABOUR/subscribers" -H "$JSON" -d "{\"name\": \"$1\", \"phone\": \"${PEOPLE##*:}\"}"
 }
 
 # event_of labour.begun: the id of that event of this labour.

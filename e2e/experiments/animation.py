@@ -28,13 +28,13 @@ text { font: 600 12px system-ui, 'Segoe UI', sans-serif; fill: #1b2820; }
 .ground { fill: #f2f5f0; } .box { fill: #fff; stroke: #cfd8cf; } .soft { font-weight: 400; fill: #55645a; }
 .event rect { fill: #26734a; } .event text { fill: #fff; } .copy rect { fill: #e3f1e8; stroke: #26734a; }
 .text rect, .bubble rect { fill: #fff; stroke: #26734a; } .status rect { fill: #e8eefb; stroke: #3b5fb0; }
-.repeat rect { fill: #fff; stroke: #55645a; stroke-dasharray: 4 3; } .repeat text { fill: #55645a; }
+.duplicate rect { fill: #fff; stroke: #55645a; stroke-dasharray: 4 3; } .duplicate text { fill: #55645a; }
 .doubt rect { fill: #fff2d3; stroke: #7a5200; }
 @media (prefers-color-scheme: dark) {
   text { fill: #e8efea; } .soft { fill: #9fb1a5; } .ground { fill: #0e1411; } .box { fill: #161e1a; stroke: #29352e; }
   .event rect { fill: #6cc490; } .event text { fill: #0b1a11; } .copy rect { fill: #1a3125; stroke: #6cc490; }
   .text rect, .bubble rect { fill: #0e1411; stroke: #6cc490; } .status rect { fill: #1b2640; stroke: #8fb0f5; }
-  .repeat rect { fill: #161e1a; stroke: #9fb1a5; } .repeat text { fill: #9fb1a5; }
+  .duplicate rect { fill: #161e1a; stroke: #9fb1a5; } .duplicate text { fill: #9fb1a5; }
 }
 """
 

@@ -74,12 +74,12 @@ def backlog(screen: Screen, installation: Installation) -> str:
     return STAGE
 
 
-def repeat(screen: Screen, _: Installation) -> str:
+def duplicate(screen: Screen, _: Installation) -> str:
     screen.plan("Grace", "Alan")
     screen.until_balanced()
     screen.switch("Slow motion, 1/20").click()
     screen.press("Play: Publish, then die", "has begun")
-    return paused_at(screen, ".token.repeat[data-at=ledger]")
+    return paused_at(screen, ".token.duplicate[data-at=ledger]")
 
 
 def unclaimed(screen: Screen, _: Installation) -> str:
@@ -199,7 +199,7 @@ SCENES: dict[str, Scene] = {  # in this order: the last ones leave traces that o
     "02-recorded": recorded,
     "03-dual-write": dual_write,
     "05-backlog": backlog,
-    "06-repeat": repeat,
+    "06-repeat": duplicate,
     "07-unclaimed": unclaimed,
     "08-in-doubt": in_doubt,
     "09-early": early,

@@ -28,9 +28,9 @@ PICTURES = (*OPTIONS, "console-broken", FILM)
 
 
 def film_an_event(browser: Browser, url: str) -> None:
-    """Film one event on its way to two phones and back, with a repeat that the claims absorb."""
+    """Film one event on its way to two phones and back, with a duplicate that the claims absorb."""
     with moved_by_hand(browser, url, "Barbara", "Radia") as screen:
-        screen.repeat("labour.begun")
+        screen.duplicate("labour.begun")
         screen.page.evaluate(COMPACT)
         screen.switch("Slow motion, 1/20").click()
         screen.press("Begin", "The labour has begun.")

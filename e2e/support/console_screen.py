@@ -81,7 +81,7 @@ class Screen:
         self.page.locator(f"#break-{target}").click()
         expect(self.page.locator("#panel .faults li").first).to_be_visible()
 
-    def repeat(self, topic: str) -> None:
+    def duplicate(self, topic: str) -> None:
         """Let the bus deliver every message of a topic twice."""
         self.faults("bus")
         self.page.locator("#panel .faults li", has_text="duplicate").get_by_label("topic").fill(topic)

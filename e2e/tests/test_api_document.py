@@ -102,6 +102,24 @@ async def test_every_operation_says_what_a_client_needs(apps: dict[str, Litestar
     assert seen
 
 
+RELEASED = Path(__file__).parent / "operation_ids.json"
+
+
+async def test_an_operation_keeps_its_id_and_its_address(apps: dict[str, Litestar]) -> None:
+    """Generated clients call operations by their ids. Remove a line of the file only with a new version of the API."""
+    today = {
+        service: {
+            operation["operationId"]: f"{method.upper()} {path}"
+            for method, path, operation in walk(app.openapi_schema.to_schema())
+        }
+        for service, app in apps.items()
+    }
+
+    assert today == json.loads(RELEASED.read_text()), (
+        f"add a new operation to {RELEASED.relative_to(ROOT)}; never rename one"
+    )
+
+
 @pytest.mark.parametrize("service", SERVICES)
 async def test_the_headers_that_a_route_takes_and_gives_are_documented(apps: dict[str, Litestar], service: str) -> None:
     document = apps[service].openapi_schema.to_schema()
@@ -143,6 +161,25 @@ async def test_every_problem_in_the_code_is_documented_and_no_other_one(apps: di
 
     assert named - documented - NOT_OF_A_ROUTE == set()
     assert documented - named == set()
+
+
+@pytest.mark.parametrize("service", SERVICES)
+async def test_a_problem_that_follows_from_a_route_is_documented_there_and_nowhere_else(
+    apps: dict[str, Litestar], service: str
+) -> None:
+    for handler, _, operation in operations(apps[service]):
+        parameters, documented = handler.parsed_fn_signature.parameters, operation.to_schema()
+        answers = "".join(answer["description"] for answer in documented["responses"].values())
+        changes, reads = "run" in parameters, "read" in parameters
+        expected = {
+            "daily-limit": changes and handler.operation_id not in ("begin_labour", "complete_labour"),
+            "request-in-flight": changes,
+            "rate-limited": changes or reads,
+            "version-changed": changes and "labour_id" in parameters,
+            "not-authorized": {"bearer": []} in documented["security"],
+        }
+
+        assert {name: f"`{name}`" in answers for name in expected} == expected, handler.operation_id
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -28,7 +28,9 @@ def test_everyone_is_told_once_and_the_next_step_is_always_recommended(screen: S
     for name in ("Barbara", "Radia"):  # a text that had not gone out would be superseded by the birth
         expect(screen.phone(name).locator(".body")).to_contain_text(["Nearly there!", "Ada is in labour."])
     expect(recommended).to_have_text("Complete")
-    screen.press("Complete twice, same key", "Second tap, same key: the same answer, replayed. No one is told twice.")
+    screen.press(
+        "Complete twice, same key", "Second tap, same key: the same answer, replayed. No person is told twice."
+    )
     expect(screen.said.nth(1)).to_contain_text("First tap: the baby is here!")
 
     for name in ("Barbara", "Radia"):
@@ -91,7 +93,7 @@ def test_a_story_breaks_the_system_and_no_text_is_sent_twice(screen: Screen, sto
     if story == "The answer is lost":
         screen.until_token("doubt", "Ken?", "provider", "gone")  # it was asked
     else:
-        screen.until_token("repeat", "begun ↩", "topic", "gone")  # it turned back
+        screen.until_token("duplicate", "begun ↩", "topic", "gone")  # it turned back
     expect(screen.told("Ken")).to_have_text("Ken begun ✓")
     expect(screen.phone("Ken").locator(".body")).to_have_count(1)
     screen.until_balanced()
@@ -102,6 +104,8 @@ def test_a_story_breaks_the_system_and_no_text_is_sent_twice(screen: Screen, sto
 
 def test_two_consumers_race_and_one_of_them_writes_the_text(screen: Screen) -> None:
     screen.plan("Margaret")
+    screen.until_balanced()
+    before = screen.account()["absorbed"]
 
     screen.press("Play: Two consumers race", "The labour has begun.")
 
@@ -109,6 +113,7 @@ def test_two_consumers_race_and_one_of_them_writes_the_text(screen: Screen) -> N
     expect(screen.told("Margaret")).to_have_text("Margaret begun ✓")
     expect(screen.phone("Margaret").locator(".body")).to_have_count(1)
     screen.until_balanced()
+    assert screen.account()["absorbed"] > before  # the duplicate
     screen.press("Clear all faults", "notification-consumer: 1 running.")
     expect(screen.process("notification-consumer-2")).to_have_count(0)
 
@@ -134,7 +139,7 @@ def test_a_text_waits_in_the_ledger_until_the_person_answers_yes(screen: Screen)
     expect(consent).not_to_be_checked()
 
 
-def test_dead_letters_and_parked_rows_are_settled_by_reason_after_a_preview(
+def test_dead_letters_and_parked_rows_are_changed_by_reason_after_a_preview(
     screen: Screen, installation: Installation
 ) -> None:
     def spoil(press: str, says: str, change: str) -> None:
@@ -153,14 +158,17 @@ def test_dead_letters_and_parked_rows_are_settled_by_reason_after_a_preview(
     dead = aside.locator("#dead-list li")
     expect(dead).to_contain_text("wrong-schema 1 message · labour.announced, for notification")
     expect(screen.verdict).to_have_text("◷ 1 message set aside, for you to decide")
+    expect(screen.tokens("event").filter(has_text="announced").last).to_have_attribute(
+        "aria-label", "labour.announced, at: Topic, dead letter: see Set aside"
+    )
     dead.get_by_role("button", name="Look").click()
     expect(panel).to_contain_text("1 of 1 dead letter, without names, numbers and texts.")
     expect(panel).to_contain_text("[private]")
     assert is_in_window(panel)  # what was looked up has made it longer
-    dead.get_by_role("button", name="Give up").click()
+    dead.get_by_role("button", name="Discard").click()
     expect(panel).to_contain_text("They never have an effect, not even after a replay")
-    panel.get_by_role("button", name="Give up").click()
-    expect(screen.said.first).to_contain_text("1 message is given up, and will never have an effect.")
+    panel.get_by_role("button", name="Discard").click()
+    expect(screen.said.first).to_contain_text("1 message is discarded, and will never have an effect.")
     expect(dead).to_have_count(0)
 
     too_long = """attributes = attributes || jsonb_build_object('spoilt', repeat('x', 1025)), attempts = 9"""
@@ -168,10 +176,12 @@ def test_dead_letters_and_parked_rows_are_settled_by_reason_after_a_preview(
     parked = aside.locator("#parked-list li")
     expect(parked).to_contain_text("1 message · labour.completed, in the outbox of labour")
     expect(screen.tokens("event").filter(has_text="born").last).to_have_attribute("data-state", "bad")
+    screen.press("Clear all faults", "Every fault of")
+    expect(screen.said.filter(has_text="tried again")).to_have_count(0)  # that would be without a preview
     installation.execute("UPDATE outbox SET attributes = attributes - 'spoilt'")
-    parked.get_by_role("button", name="Send again").click()
+    parked.get_by_role("button", name="Retry").click()
     expect(panel).to_contain_text("The relay tries 1 parked row of 1 labour again, with all attempts left.")
-    panel.get_by_role("button", name="Send again").click()
+    panel.get_by_role("button", name="Retry").click()
 
     expect(screen.phone("Leslie").locator(".body").first).to_contain_text("The baby is here!")
     expect(aside).to_contain_text("No dead letters and no parked rows.")

@@ -87,6 +87,25 @@ def test_a_switch_that_is_pressed_again_before_the_answer_arrives_is_switched_tw
     expect(fault).not_to_be_checked()
 
 
+def test_a_look_at_a_group_of_parked_rows_says_how_many_there_are_in_all(installation: Installation) -> None:
+    url, parked = (
+        installation.settings.url("console"),
+        {"service": "labour", "type": "labour.begun", "reason": "too long"},
+    )
+    installation.execute(
+        """INSERT INTO outbox (event_id, topic, ordering_key, lane, attributes, payload, occurred_at, attempts, last_error,
+            parked_at)
+        SELECT gen_random_uuid(), 'labour.begun', 'nowhere', 0, '{}', '{}', now(), 10, 'too long', now()
+        FROM generate_series(1, 1001)"""
+    )
+    try:
+        found = httpx.post(f"{url}/api/set-aside/parked/look", json=parked, headers={"Origin": url}).json()
+    finally:
+        installation.execute("DELETE FROM outbox WHERE ordering_key = 'nowhere'")
+
+    assert (len(found["items"]), found["total"]) == (20, 1001)
+
+
 DARK = {"color_scheme": "dark"}
 
 

@@ -7,7 +7,6 @@ from playwright.sync_api import Browser
 
 from e2e.support.console_film import look_at, moved_by_hand, watch
 from e2e.support.installation import Installation
-from e2e.support.waiting import until
 
 THERE = ["client", "outbox", "topic", "consumer", "ledger", "dispatcher", "provider", "phones"]
 BACK = ["callback", "back-outbox", "back-topic", "labour-consumer", "told"]
@@ -20,7 +19,7 @@ def test_an_event_travels_along_the_stage_and_nothing_is_seen_before_its_cause(
 ) -> None:
     with moved_by_hand(browser, installation.settings.url("console"), "Barbara", "Radia") as screen:
         texts = screen.page.locator(".phone .body").count()
-        screen.repeat("labour.begun")
+        screen.duplicate("labour.begun")
         screen.switch("Slow motion, 1/20").click()
 
         screen.press("Begin", "The labour has begun.")
@@ -37,7 +36,7 @@ def test_an_event_travels_along_the_stage_and_nothing_is_seen_before_its_cause(
             assert all(before["x"] >= after["x"] - 0.5 for before, after in pairwise(track))
         assert len({round(one["x"]) for one in event}) > 2 * len(THERE[:5])  # it is seen between the stations, too
 
-        for track in (repeats := tracks(looks, "repeat")):  # to the claims, and back
+        for track in (duplicates := tracks(looks, "duplicate")):  # to the claims, and back
             places = [one["x"] for one in track]
             turn = (
                 places.index(max(places)) + 1
@@ -47,7 +46,7 @@ def test_an_event_travels_along_the_stage_and_nothing_is_seen_before_its_cause(
             assert first(track, "ledger")
             assert (track[-1]["at"], back[-1] <= there[0]) == ("topic", True)
             assert track[0]["look"] >= first(event, "ledger")
-        assert repeats
+        assert duplicates
 
         reached = [first(one, "phones") for one in both]
         told = [first(one, "told") for one in statuses[::2]]  # when it was sent
@@ -60,32 +59,50 @@ def test_an_event_travels_along_the_stage_and_nothing_is_seen_before_its_cause(
             assert sum("✓" in words for words in look["told"]) == sum(when <= look["look"] for when in told)
 
 
-def test_slow_motion_takes_longer_and_a_pause_stops_every_token(browser: Browser, installation: Installation) -> None:
+def test_slow_motion_keeps_the_order_and_takes_four_to_twenty_times_longer_and_a_pause_stops_every_token(
+    browser: Browser, installation: Installation
+) -> None:
     with moved_by_hand(browser, installation.settings.url("console"), "Ken") as screen:
         screen.press("Begin", "The labour has begun.")
         watch(screen, people=1)
 
-        def replay() -> None:
+        texts = len(look_at(screen)["texts"])
+
+        def replayed(pause_at: int = 0) -> dict[tuple[str, str], int]:
+            """In which frame each token is first seen at each station. The film may pause, which counts no frame."""
             screen.page.locator("#events button", has_text="begun").first.click()
             screen.button("Play again on the stage").click()
-            assert look_at(screen)["film"] == "playing"
+            seen = dict[tuple[str, str], int]()
+            for number in count(1):
+                look = look_at(screen)
+                for token in look["tokens"]:
+                    seen.setdefault((token["id"], token["at"]), number)
+                if look["film"] == "idle":
+                    return seen
+                if number == pause_at:
+                    screen.button("Pause").click()
+                    before = look_at(screen)["tokens"]
+                    screen.page.clock.run_for(5000)
+                    assert before == look_at(screen)["tokens"] != []
+                    screen.button("Go on").click()
+            raise AssertionError
 
-        def frames_left() -> int:
-            return next(number for number in count(1) if look_at(screen)["film"] == "idle")
-
-        replay()
-        live = frames_left()
+        live = replayed()
         screen.switch("Slow motion, 1/20").click()
-        replay()
-        until(lambda: look_at(screen)["tokens"], what="the event is on the stage again")
-        screen.button("Pause").click()
-        before = look_at(screen)
-        screen.page.clock.run_for(5000)
-        assert look_at(screen)["tokens"] == before["tokens"]
-        screen.button("Go on").click()
+        slow = replayed(pause_at=20)
 
-        assert frames_left() > 2 * live
-        assert len(look_at(screen)["texts"]) == len(before["texts"])  # a replay sends nothing
+        order = [live[hop] for hop in sorted(slow, key=lambda hop: slow[hop]) if hop in live]
+        assert all(
+            before <= after + 1 for before, after in pairwise(order)
+        )  # two hops of a frame may be seen in the next one
+        assert {station for _, station in slow} >= {*THERE[1:], *BACK}
+        first_slow, last_slow, first_live, last_live = (pick(of.values()) for of in (slow, live) for pick in (min, max))
+        took, slow_took = (
+            last_live - first_live,
+            last_slow - first_slow,
+        )  # a gap is stretched by 4 if it is cut, up to 20
+        assert 4 * (took - 2) <= slow_took <= 20 * (took + 2)
+        assert len(look_at(screen)["texts"]) == texts  # a replay sends nothing
 
 
 def test_for_readers_who_want_no_motion_tokens_are_only_ever_at_a_station(

@@ -1,9 +1,11 @@
 """The console's page under many updates, and the account that it shows, with data from the test instead of a running system."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from litestar import Litestar
 from playwright.sync_api import Browser, expect
@@ -11,12 +13,14 @@ from playwright.sync_api import Browser, expect
 from e2e.support.console_film import look_at
 from e2e.support.console_screen import box, open_screen
 from e2e.support.http_server import served
+from e2e.support.installation import Installation
 from e2e.support.waiting import until
 from fern.console.account import draw_up
 from fern.console.board import Board
 from fern.console.server import create_app
 from fern.console.tokens import Token
 from fern.console.watch import Watch
+from fern.runtime.system import processes_now
 from fern.settings import PROJECT_ROOT, Settings
 
 UPDATES, A_SECOND = 60, 60
@@ -76,7 +80,17 @@ def test_events_that_wait_at_a_station_do_not_hide_each_other_and_nothing_around
             for n in range(min(waiting, 12))
         ]
         empty: dict[str, Any] = {"story": None, "texts": [], "more_texts": 0, "phones": "", "account": None}
-        return {"ok": True, "data": {**empty, "tokens": tokens, "silent": silent, "waiting": {"outbox": waiting}}}
+        return {
+            "ok": True,
+            "data": {**empty, "tokens": tokens, "silent": silent, "more": {"outbox": waiting - len(tokens)}},
+        }
+
+    def texts_at_the_ledger(number: int, *, phones: int, more: int) -> dict[str, Any]:
+        tokens = [
+            Token(f"t{n}", "text", "1", "labour.announced", "Ken", [("ledger", 1002.0)], "waits") for n in range(number)
+        ]
+        texts = [text(n, f"+1312555010{n}") for n in range(phones)]
+        return {"ok": True, "data": {**flow(0)["data"], "tokens": tokens, "texts": texts, "more_texts": more}}
 
     board, settings = Board(), Settings(0, PROJECT_ROOT)
     board.put("processes", {"ok": True, "data": [row("healthy")]})
@@ -104,6 +118,20 @@ def test_events_that_wait_at_a_station_do_not_hide_each_other_and_nothing_around
         assert len({(round(place["x"]), round(place["y"])) for place in places}) == 12
         expect(screen.station("outbox").locator(".more")).to_have_text("8 more wait")
         expect(screen.station("ledger").locator(".more")).to_have_text("does not answer")
+        portal.call(board.put, "flow", texts_at_the_ledger(40, phones=8, more=5))
+        expect(screen.tokens("text")).to_have_count(40)
+        places = [box(token) for token in screen.tokens("text").all()]
+        assert len({(round(place["x"]), round(place["y"])) for place in places}) == 40
+        ledger = box(screen.station("ledger"))
+        assert all(
+            abs(p["x"] + p["width"] / 2 - ledger["x"] - ledger["width"] / 2) <= ledger["width"] / 2 for p in places
+        )
+        expect(screen.page.locator("#phones-note")).to_have_text(
+            re.compile("From the newest 8 texts; 5 earlier ones on .* own page. 2 more phones on their own page.")
+        )
+
+        portal.call(board.put, "flow", flow(12))
+        expect(screen.tokens("text")).to_have_count(0)
         name = screen.tokens("event").first
         assert name.evaluate("(node) => node.scrollWidth <= node.clientWidth"), "the name is not cut"
 
@@ -130,6 +158,21 @@ def test_a_killed_process_is_shown_at_once_and_until_another_has_its_place(brows
     assert watch.seen(row(8, "starting"))["health"] == "starting"
     with served_board(board, settings, watch) as (url, _), open_screen(browser, url) as screen:
         expect(screen.process("labour-relay").locator(".mark.bad")).to_have_text("✕ killed")
+
+
+def test_the_button_that_kills_a_process_shows_it_as_killed_before_any_query(installation: Installation) -> None:
+    board, settings = Board(), installation.settings
+    watch = Watch(settings, board)  # which does not run, so nothing else changes the board
+    alive = next(row for row in processes_now(settings) if row.process == "labour-statistics")
+    row = {"process": alive.process, "state": alive.state, "health": "healthy", "restarts": 0, "is_held": False}
+    board.put("processes", {"ok": True, "data": [{**row, "pid": alive.pid}]})
+
+    with served_board(board, settings, watch) as (url, _):
+        answer = httpx.post(f"{url}/api/processes/{alive.process}/kill", json={}, headers={"Origin": url})
+
+    assert "Killed labour-statistics" in answer.json()[0]["words"]
+    assert board["processes"]["data"][0]["health"] == "killed"
+    until(lambda: {row.health for row in processes_now(settings)}, lambda seen: seen == {"healthy"})
 
 
 def test_the_account_explains_what_is_being_processed_and_nothing_else() -> None:
@@ -174,6 +217,13 @@ def counts(number: int, unsettled: int = 0) -> tuple[dict[str, Any], dict[str, A
     return {**common, "topics": {"labour.announced": number}}, notification, number
 
 
+def text(number: int, to: str) -> dict[str, Any]:
+    """A text of the sandbox that was delivered."""
+    times = dict.fromkeys(("created_at", "updated_at"), "2030-01-01T00:00:00Z")
+    facts = {"from": "+15005550006", "direction": "outbound-api", "status": "delivered", **times}
+    return {**facts, "sid": str(number), "to": to, "body": f"text {number}"}
+
+
 @contextmanager
 def console_with_updates() -> Iterator[tuple[str, Callable[[int], int]]]:
     """The real server, with data from the test. Yields its URL and a function that writes data and returns the sequence."""
@@ -185,12 +235,15 @@ def console_with_updates() -> Iterator[tuple[str, Callable[[int], int]]]:
         flow = {
             "story": None,
             "tokens": [token(n) for n in range(max(1, number - 12), number + 1)],
-            "texts": [text(n) for n in range(number, max(0, number - 60), -1)],
+            "texts": [
+                text(n, "+13125550199" if n % 2 == 0 else f"+1312555010{n % 7}")
+                for n in range(number, max(0, number - 60), -1)
+            ],
             "more_texts": 0,
             "phones": "",
             "account": account,
             "silent": {},
-            "waiting": {},
+            "more": {},
         }
         board.put("flow", {"ok": True, "data": flow})
         return board.seq
@@ -200,16 +253,6 @@ def console_with_updates() -> Iterator[tuple[str, Callable[[int], int]]]:
             (station, 1000.0 * number + place) for place, station in enumerate(("client", "outbox", "topic", "ledger"))
         ]
         return Token(str(number), "event", str(number), "labour.announced", f"event {number}", hops, "done")
-
-    def text(number: int) -> dict[str, Any]:
-        to = "+13125550199" if number % 2 == 0 else f"+1312555010{number % 7}"
-        facts = {
-            "from": "+15005550006",
-            "direction": "outbound-api",
-            "status": "delivered",
-            "updated_at": "2030-01-01T00:00:00Z",
-        }
-        return {**facts, "sid": str(number), "to": to, "body": f"text {number}", "created_at": "2030-01-01T00:00:00Z"}
 
     with served_board(board, settings, Watch(settings, board)) as (url, portal):
         portal.call(write, 0)

@@ -132,7 +132,7 @@ resource "google_cloud_run_v2_service" "api" {
   depends_on = [google_secret_manager_secret_iam_member.process, google_project_iam_member.database_client, google_project_iam_member.database_user]
 }
 
-# Anyone may send a request; who may do what is decided by its token or signature.
+# Every client may send a request; who may do what is decided by its token or signature.
 
 resource "google_cloud_run_v2_service_iam_member" "public" {
   for_each = { for name, api in google_cloud_run_v2_service.api : name => api if contains(keys(local.apis), name) }

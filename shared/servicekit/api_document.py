@@ -3,6 +3,7 @@
 A route has `operation_id` and `summary`, and its docstring is the description. Beside them it may declare
 
 refuses   problems that this route answers: status to names, separated by spaces
+exempt    problems of its traits that this route never answers
 gives     names of the headers of its success answer (see `HEADERS`)
 example   the body of its success answer, if its type has no example
 form      an example of the form that it takes, if it takes one
@@ -171,11 +172,13 @@ def _add_answers(operation: Operation, handler: HTTPRouteHandler, traits: Sequen
         success.content = None
     given = [*handler.opt.get("gives", ()), *(name for trait in traits for name in trait.gives)]
     success.headers = {**(success.headers or {}), **_headers(given)} or None
-    own = handler.opt.get("refuses", {})
+    own, exempt = handler.opt.get("refuses", {}), handler.opt.get("exempt", ())
     refusals = [own, *(trait.refuses for trait in traits), _general_refusals(operation)]
     answers: dict[str, OpenAPIResponse | Reference] = {str(handler.status_code): success}
     for status in sorted({status for one in refusals for status in one}):
-        names = list(dict.fromkeys(name for one in refusals for name in one.get(status, "").split()))
+        names = list(
+            dict.fromkeys(name for one in refusals for name in one.get(status, "").split() if name not in exempt)
+        )
         answers[str(status)] = _refusal(status, names)
     operation.responses = answers
 

@@ -124,7 +124,7 @@ def create_app(
     page of the API fills in. `log_key` and `log_kinds` are the options of `SecurityLog`.
     """
     if page_token and not local_names:
-        raise ValueError("A token for the page of the API is for local mode only: anyone could use it.")
+        raise ValueError("A token for the page of the API is for local mode only: every visitor could use it.")
     plugins = [ApiPage(page_token), JsonRenderPlugin()]
     app = _application(
         [*routes, *_health(ready)], problems, dependencies, document, plugins, limits, [asynccontextmanager(lifespan)]

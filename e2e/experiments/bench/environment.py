@@ -112,7 +112,7 @@ class Environment:
     def drop(self, url: str) -> None:
         self.sql(self.server.dsn(), f"DROP DATABASE {_name(url)} WITH (FORCE)")
 
-    def settle(self, url: str, *, pauses: bool = False) -> None:
+    def vacuum(self, url: str, *, pauses: bool = False) -> None:
         """Vacuum and analyse a database that was filled, as autovacuum does in time; with `pauses`, as slowly as autovacuum."""
         self.sql(self.server.dsn(), f"ALTER DATABASE {_name(url)} SET vacuum_cost_delay = {2 if pauses else 0}")
         self.sql(self.server.dsn(_name(url)), "VACUUM (ANALYZE)")

@@ -117,9 +117,9 @@ class Testbed:
             for message in messages:
                 await self.end_lease(message)
             raise
-        await self.settle(messages, verdicts)
+        await self.answer(messages, verdicts)
 
-    async def settle(self, messages: Sequence[Message], verdicts: Sequence[Verdict]) -> None:
+    async def answer(self, messages: Sequence[Message], verdicts: Sequence[Verdict]) -> None:
         for message, verdict in zip(messages, verdicts, strict=True):
             if verdict is Verdict.ACK:
                 await self.bus.acknowledge(message.subscription, [message.ack_id])
@@ -152,7 +152,7 @@ class Testbed:
         messages = list[Message]()
         while self._unacked(SUBSCRIPTION):
             messages += (batch := await self.bus.pull(SUBSCRIPTION, 100, wait=1.0))
-            await self.settle(batch, [Verdict.ACK] * len(batch))
+            await self.answer(batch, [Verdict.ACK] * len(batch))
         labours = defaultdict[str, dict[int, None]](dict)  # only the first copy counts
         for message in sorted(messages, key=lambda message: int(message.message_id)):
             event = msgspec.json.decode(message.data, type=Happened)

@@ -161,7 +161,7 @@ def groups_of(letters: Iterable[DeadLetter]) -> list[dict[str, Any]]:
     ]
 
 
-async def publish_again(
+async def redrive_letters(
     bus: PubSub, look: Look, letters: Iterable[DeadLetter], advance: Callable[[int], None] = lambda _: None
 ) -> int:
     """Publish dead letters to their topics, then ack them. An event that several consumers could not handle is published once.
@@ -180,8 +180,8 @@ async def publish_again(
     return done
 
 
-async def give_up(look: Look, letters: Iterable[DeadLetter]) -> AsyncIterator[DeadLetter]:
-    """Record in the consumers' databases that an operator gave up these dead letters, then ack them. Yields each that is done."""
+async def discard_letters(look: Look, letters: Iterable[DeadLetter]) -> AsyncIterator[DeadLetter]:
+    """Record in the consumers' databases that an operator discarded them, then ack them. Yields each when it is done."""
     for _, batch in _batches(letters):
         await asyncio.to_thread(_record, batch)
         await look.ack(batch)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from fern.console.tokens import Records, Token, tokens
+from fern.console.watch import more_waiting, waiting_at_topics
 
 GRACE = {"id": "n1", "person_id": "p1", "person_name": "Grace", "sid": "SM1", "failure": None, "in_doubt_at": None}
 BEGUN = "labour.begun"
@@ -93,12 +94,12 @@ def test_a_relay_that_died_before_the_mark_has_published_all_the_same() -> None:
     assert stations(found["e1"]) == ["client", "outbox", "topic", "consumer", "ledger"]
 
 
-def test_repeats_turn_back_at_the_claims_and_never_before_the_effect() -> None:
+def test_duplicates_turn_back_at_the_claims_and_never_before_the_effect() -> None:
     found = made(claims=[claim("notification", deliveries=3)])
 
-    repeats = [token for token in found.values() if token.kind == "repeat"]
-    assert [stations(one) for one in repeats] == [["topic", "ledger", "topic"]] * 2
-    assert all(one.hops[0][1] >= found["e1"].hops[-1][1] for one in repeats)
+    duplicates = [token for token in found.values() if token.kind == "duplicate"]
+    assert [stations(one) for one in duplicates] == [["topic", "ledger", "topic"]] * 2
+    assert all(one.hops[0][1] >= found["e1"].hops[-1][1] for one in duplicates)
 
 
 def test_a_message_in_doubt_is_on_the_phone_and_a_question_waits_at_the_dispatcher() -> None:
@@ -125,3 +126,32 @@ def test_what_is_set_aside_stays_where_it_is_and_says_why() -> None:
     assert (stations(parked)[-1], parked.state, parked.words) == ("outbox", "bad", "parked: too long")
     assert (stations(refused)[-1], refused.state, refused.words) == ("dispatcher", "bad", "opted out")
     assert (stations(superseded), superseded.state) == (["ledger"], "gone")
+
+
+def test_a_dead_letter_does_not_wait_for_the_consumer_that_could_not_handle_it() -> None:
+    status = begun(position=2, event_id="s1", type="notification.sent", request=None, cause_id="e1")
+    sent = {"statuses": [status], "claims": [claim("notification")], "messages": [message()], "texts": [text()]}
+
+    event = made(dead={("notification", "e1")})
+    others = made(**sent, dead={("statistics", "e1"), ("labour", "s1")})
+    given_up = made(claims=[claim("notification", status="DISCARDED")], dead={("notification", "e1")})
+
+    for dead in (event["e1"], others["e1/statistics"], others["s1"]):
+        assert (dead.state, dead.words) == ("bad", "dead letter: see Set aside")
+    assert (event["e1/statistics"].state, others["e1"].state, given_up["e1"].state) == ("waits", "done", "gone")
+
+
+def test_a_station_counts_what_waits_there_beside_the_tokens_that_are_drawn() -> None:
+    drawn = list(
+        made(events=[begun(), begun(position=2, event_id="e2"), begun(event_id="e3", published_at=None)]).values()
+    )
+    backlog = [
+        {"subscription": "notification.labour.begun", "topic": "labour.begun", "unacked": 30, "oldest_seconds": 9.0},
+        {"subscription": "statistics.labour.begun", "topic": "labour.begun", "unacked": 4, "oldest_seconds": 0.02},
+        {"subscription": "labour.notification.sent", "topic": "notification.sent", "unacked": 7, "oldest_seconds": 2.0},
+        {"subscription": "labour.begun.dlq", "topic": "labour.begun.dlq", "unacked": 5, "oldest_seconds": 900.0},
+    ]
+
+    more = more_waiting(drawn, {"outbox": 3, "ledger": 0, **waiting_at_topics(backlog)})
+
+    assert more == {"outbox": 2, "ledger": 0, "topic": 26, "back-topic": 7}  # both events wait for two consumers each

@@ -93,7 +93,7 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
         create_limits_tables(environment, url)
     for url, fill in ((ours, PLANNED), (articles, _ARTICLES), (guarded, _LIMITS), (unguarded, _LIMITS)):
         environment.sql(url, fill.format(count=labours))
-        environment.settle(url)
+        environment.vacuum(url)
 
     def serve(module: str, number: int, url: str) -> Server:
         command = ("-m", f"e2e.experiments.bench.{module}", str(port + number), url)

@@ -25,7 +25,7 @@ def with_rosters(environment: Environment, count: int) -> tuple[str, list[str]]:
     url = environment.copy(environment.server.url("notification", "notification"), "notification")
     labours = [str(uuid4()) for _ in range(count)]
     environment.child("ours.consumer").ask(url=url, project=PROJECT_ID, labours=labours, subscribes=True)
-    environment.settle(url)
+    environment.vacuum(url)
     return url, labours
 
 
@@ -51,7 +51,7 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
     create_articles_tables(articles)
     create_limits_tables(environment, limits)
     environment.sql(limits, _MEMBERS.format(count=count))
-    environment.settle(limits)
+    environment.vacuum(limits)
     programs = {name: environment.child(f"{name}.consumer") for name in ("articles", "ours", "limits")}
     runs: dict[str, tuple[str, int, Callable[[str], dict[str, Any]]]] = {
         "articles": (articles, few, lambda url: programs["articles"].ask(url=url, count=few, at_once=1)),

@@ -108,7 +108,7 @@ class Growth:
     def vacuum(self) -> None:
         """Vacuum the full tables as autovacuum does, with its pauses."""
         for url in (self.full.labour, self.full.notification):
-            self._environment.settle(url, pauses=True)
+            self._environment.vacuum(url, pauses=True)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
     count = int(MOST * seconds)
     url = environment.copy(environment.server.url("labour", "labour"), "labour")
     environment.sql(url, PLANNED.format(count=count * len(CLIENTS) * (options.rounds + 1)))
-    environment.settle(url)
+    environment.vacuum(url)
     variables = {"LABOUR_DATABASE_URL": url, "LABOUR_API_PORT": str(port)}
     api = environment.process("-m", "labour", "api", ready=f"http://127.0.0.1:{port}/health/ready", **variables)
     requests = prepared(environment, url, "labour", "/api/v1/labours/{}/complete")

@@ -33,7 +33,7 @@ def filled_outbox(environment: Environment, count: int, *, traced: bool = False)
     """A labour database with this many events to publish, to be copied. With `traced`, they have trace contexts."""
     url = environment.copy(environment.server.url("labour", "labour"), "labour")
     environment.child("ours.outbox").ask(url=url, count=count, traced=traced)
-    environment.settle(url)
+    environment.vacuum(url)
     return url
 
 
@@ -60,7 +60,7 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
     create_limits_tables(environment, limits)
     for url, fill in ((articles, _ARTICLES), (limits, _LIMITS)):
         environment.sql(url, fill.format(topic=TOPIC, count=count))
-        environment.settle(url)
+        environment.vacuum(url)
     templates = {"articles": articles, "ours": ours, "narrow": limits, "publish": limits}
     programs = {name: environment.child(f"{name}.relay") for name in ("articles", "ours", "limits")}
     asks: dict[str, Callable[..., dict[str, Any]]] = {

@@ -43,7 +43,7 @@ def with_messages(environment: Environment, count: int, *, traced: bool = False)
     url, labours = with_rosters(environment, count // PEOPLE)
     environment.child("ours.consumer").ask(url=url, project=PROJECT_ID, labours=labours, traced=traced)
     environment.sql(url, "UPDATE notification SET next_attempt_at = now() + interval '1 day'")
-    environment.settle(url)
+    environment.vacuum(url)
     return url
 
 
@@ -69,7 +69,7 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
     articles = environment.new_database("articles")
     create_articles_tables(articles)
     environment.sql(articles, _ARTICLES.format(count=count))
-    environment.settle(articles)
+    environment.vacuum(articles)
     programs = {
         "articles": environment.child("articles.sender"),
         "ours": environment.child("ours.sms", LOG_LEVEL="INFO"),

@@ -34,7 +34,7 @@ def apis(environment: Environment, options: Options, port: int, **variables: str
     count = options.sized(REQUESTS, least=200)  # or none of them might be sampled
     url = environment.copy(environment.server.url("labour", "labour"), "labour")
     environment.sql(url, api.PLANNED.format(count=count * (options.rounds + 1)))
-    environment.settle(url)
+    environment.vacuum(url)
     target, load = api.serve_ours(environment, url, port, **variables), environment.child("http_load")
     return lambda: api.complete(load, target, count, settle=2 * SEND_MILLISECONDS / 1000)
 

@@ -77,8 +77,8 @@ async def two_consumers_get_the_same_event(bed: Testbed, part: MakeConsumer) -> 
 
         await _is_held_up(bed, "museum", until=second)
         hold.released.set()
-        await bed.settle([message], await first)
-        await bed.settle(again, await second)
+        await bed.answer([message], await first)
+        await bed.answer(again, await second)
     await bed.deliver_all(to=bed.consumer(part))
 
     return await bed.check_effects(1)
@@ -179,7 +179,7 @@ async def two_processes_want_the_same_event(bed: Testbed, part: LockKey) -> list
     held_up = await _is_held_up(bed, "other", until=other)
     holder.cancel()
     await asyncio.wait([holder])
-    await bed.settle(batch, await other)
+    await bed.answer(batch, await other)
     await bed.deliver_all(to=bed.consumer())
 
     waited = "held-up: event 2 waited for a consumer that was busy with event 1"

@@ -21,7 +21,7 @@ def demo(as_json: bool, timeout: float) -> None:
     """Play one labour and watch every hop to the phones.
 
     A labour is planned, two people subscribe, it begins, it completes. Each line is one hop of one event with the time
-    since the request. Ends with exit code 1 if anyone got a text twice or not at all.
+    since the request. Ends with exit code 1 if a person got a text twice or not at all.
     """
     demo = Demo(Settings.load(), timeout)
     console = make_console(quiet=as_json)

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import click
 
-from fern.dead_letters import MOST, SUFFIX, DeadLetter, Look, give_up, groups_of, open_bus, publish_again
+from fern.dead_letters import MOST, SUFFIX, DeadLetter, Look, discard_letters, groups_of, open_bus, redrive_letters
 from fern.errors import FernError
 from fern.output import Group, counting, json_option, limit_option, options, print_json, print_table, yes_option
 from fern.topology import Declared
@@ -112,7 +112,7 @@ def redrive(**selection: Any) -> None:
     async def redriven() -> tuple[int, int]:
         async with _find(_wanted(**selection)) as (bus, look, letters):
             with counting("redriving", len(_some(letters))) as advance:
-                return await publish_again(bus, look, letters, advance), len(letters)
+                return await redrive_letters(bus, look, letters, advance), len(letters)
 
     done, of = asyncio.run(redriven())
     click.echo(f"{done} of {of} dead letters are published again")
@@ -124,20 +124,20 @@ def redrive(**selection: Any) -> None:
 @_selection
 @yes_option
 def discard(yes: bool, **selection: Any) -> None:
-    """Give up messages: they never have an effect, even if they are published again. Prints one line for each."""
+    """Discard messages: they never have an effect, even if they are published again. Prints one line for each."""
 
-    async def given_up() -> None:
+    async def discarded() -> None:
         async with _find(_wanted(**selection)) as (_, look, letters):
             if not yes and _some(letters):
                 _print_groups(letters)
                 await look.hold(CONFIRM_SECONDS)
                 click.confirm(f"Discard these {len(letters)} messages? They will never have an effect.", abort=True)
             with counting("discarding", len(_some(letters))) as advance:
-                async for letter in give_up(look, letters):
+                async for letter in discard_letters(look, letters):
                     click.echo(f"discarded {letter.event_id or '(no id)'} {letter.topic} {letter.reason}")
                     advance(1)
 
-    asyncio.run(given_up())
+    asyncio.run(discarded())
 
 
 def _some(letters: list[DeadLetter]) -> list[DeadLetter]:

@@ -86,7 +86,7 @@ def retry(event_id: UUID | None, **group: Any) -> None:
 @_selection
 @yes_option
 def discard(event_id: UUID | None, yes: bool, **group: Any) -> None:
-    """Give up a row, or a group of parked rows. They stay in the table and are never published.
+    """Discard a row, or a group of parked rows. They stay in the table and are never published.
 
     Their labours are no longer held up.
     """
@@ -114,13 +114,13 @@ def _change_group(
     """Retry or discard a group of parked rows; returns their number."""
     if not (reason or type or service or all_parked):
         what = f"no rows to {verb} are named: give an event id, or options for a group."
-        raise FernError(what, command=f"fern outbox {verb} --all-parked")
+        raise FernError(what, command="fern outbox ls --parked")
     if not (groups := _groups(service, type, reason)):
         raise FernError("no parked row matches these options.", command="fern outbox ls --parked")
     total, changed = sum(group["count"] for group in groups), 0
     if not yes:
         _print_groups(groups)
-        click.confirm(f"Discard these {total} events? They will never be published, and notify no one.", abort=True)
+        click.confirm(f"Discard these {total} events? They will never be published, and notify no person.", abort=True)
     with counting(f"fern outbox {verb}", total) as advance:
         for name in dict.fromkeys(group["service"] for group in groups):
             for batch in in_batches(name, f"/operations/outbox/parked/{verb}", {"type": type, "reason": reason}):

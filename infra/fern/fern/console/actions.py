@@ -10,15 +10,14 @@ from uuid import uuid4
 import httpx
 import msgspec
 
-from fern.client import APIS, FAULT_TARGETS, AsyncClient, RequestRefused
+from fern.client import FAULT_TARGETS, AsyncClient, RequestRefused
 from fern.errors import FernError, NotRunning
 from fern.overrides import Overrides
 from fern.runtime.system import change, disarm_crashes, processes_now, release_process
-from fern.settings import MOTHER, SERVICES, Settings
+from fern.settings import MOTHER, Settings
 from servicekit.problems import Problem
 
 PATIENCE = 30.0  # seconds for which a request is repeated
-MOST_RETRIED = 1000  # parked rows of each service
 LABOURS = "/api/v1/labours"
 
 
@@ -81,7 +80,7 @@ class Actions:
             return [first]
         answer = await self._send("PUT", path, key=key)
         if answer.headers.get("idempotency-replayed") == "true":
-            words = "Second tap, same key: the same answer, replayed. No one is told twice."
+            words = "Second tap, same key: the same answer, replayed. No person is told twice."
             return [first, ActionResult(True, words)]
         words = f"Second tap, same key: a new answer ({answer.status_code}), which breaks promise 8."
         return [first, ActionResult(False, words)]
@@ -148,7 +147,7 @@ class Actions:
         return await self._try(f"{phone} answers {body}.", "sms", "POST", "/sandbox/inbound", json=reply)
 
     async def clear_faults(self) -> list[ActionResult]:
-        """Switch every fault off, release every process that is held down, and retry every parked row."""
+        """Switch every fault off, and release every process that is held down. Parked rows are retried after a preview only."""
         results = []
         for target, name in zip(FAULT_TARGETS, ("the bus", "the provider"), strict=True):
             results.append(await self._try(f"Every fault of {name} is off.", target, "DELETE", "/faults"))
@@ -156,19 +155,7 @@ class Actions:
         for row in await asyncio.to_thread(processes_now, self._settings):
             if row.is_held:
                 results.append(await self.change_process(release_process, row.process))
-        for service in SERVICES:
-            results += await self._retry_parked(service)
         return results
-
-    async def _retry_parked(self, service: str) -> list[ActionResult]:
-        try:
-            parked = await self._client.get(service, "/operations/outbox", parked="true", limit=MOST_RETRIED)
-            for row in (rows := parked["items"]):
-                await self._client.send(service, "POST", f"/operations/outbox/{row['event_id']}/retry")
-        except FernError as error:
-            return [ActionResult(False, f"{error.message} Press the button again later.")]
-        words = f"{len(rows)} parked in the outbox of {APIS[service]}: tried again."
-        return [ActionResult(True, words)] if rows else []
 
     async def _try(self, words: str, *request: Any, **options: Any) -> ActionResult:
         try:

@@ -88,7 +88,7 @@ class Metrics:
         return [
             _line("outbox", "Oldest in the outbox", "s", age := self._age(slots), next(reversed(age), None)),
             _line("handled", "Events handled", "count", handled, _sum(handled)),
-            _line("repeats", "Repeats absorbed", "count", repeats, _sum(repeats)),
+            _line("repeats", "Duplicates absorbed", "count", repeats, _sum(repeats)),
             _line("sms", "SMS sent", "count", sent, _sum(sent)),
             _line("p50", "Tap to SMS, p50", "s", [_quantile(one, 0.5) for one in taps], _quantile_of(total, 0.5)),
             _line("p99", "Tap to SMS, p99", "s", [_quantile(one, 0.99) for one in taps], _quantile_of(total, 0.99)),

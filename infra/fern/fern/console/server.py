@@ -28,10 +28,11 @@ from fern.console.actions import ActionResult, Actions
 from fern.console.board import Board
 from fern.console.events import show_document, show_events
 from fern.console.headers import HEADERS
-from fern.console.set_aside import DeadGroup, ParkedGroup, SetAside, Verb
+from fern.console.set_aside import DeadGroup, DeadVerb, ParkedGroup, ParkedVerb, SetAside
 from fern.console.stories import STORIES, Stories, Story
 from fern.console.telemetry import ROUTES, Telemetry
 from fern.console.watch import Watch
+from fern.dead_letters import groups_of
 from fern.errors import FernError
 from fern.runtime.system import hold_process, kill_process, release_process
 from fern.settings import Settings
@@ -170,8 +171,10 @@ async def play_story(stories: NamedDependency[Stories], name: FromPath[str]) -> 
 
 
 @get("/api/set-aside/dead")
-async def list_dead(set_aside: NamedDependency[SetAside]) -> dict[str, Any]:
-    return await set_aside.dead()
+async def list_dead(set_aside: NamedDependency[SetAside], watch: NamedDependency[Watch]) -> dict[str, Any]:
+    letters, most = await set_aside.dead()
+    watch.show_dead(letters)
+    return {"groups": groups_of(letters), "more": most}
 
 
 @get("/api/set-aside/parked")
@@ -189,24 +192,24 @@ async def look_at_parked(set_aside: NamedDependency[SetAside], data: JSONBody[Pa
     return await set_aside.look_at_parked(data)
 
 
-@post("/api/set-aside/dead/settle/{verb:str}", status_code=200)
-async def settle_dead(
-    set_aside: NamedDependency[SetAside], verb: FromPath[Verb], data: JSONBody[DeadGroup]
+@post("/api/set-aside/dead/change/{verb:str}", status_code=200)
+async def change_dead(
+    set_aside: NamedDependency[SetAside], verb: FromPath[DeadVerb], data: JSONBody[DeadGroup]
 ) -> list[ActionResult]:
-    return [await set_aside.settle_dead(verb, data)]
+    return [await set_aside.change_dead(verb, data)]
 
 
-@post("/api/set-aside/parked/settle/{verb:str}", status_code=200)
-async def settle_parked(
-    set_aside: NamedDependency[SetAside], verb: FromPath[Verb], data: JSONBody[ParkedGroup]
+@post("/api/set-aside/parked/change/{verb:str}", status_code=200)
+async def change_parked(
+    set_aside: NamedDependency[SetAside], verb: FromPath[ParkedVerb], data: JSONBody[ParkedGroup]
 ) -> list[ActionResult]:
-    return [await set_aside.settle_parked(verb, data)]
+    return [await set_aside.change_parked(verb, data)]
 
 
 READS = [show_page, page_file, show_events, show_document, health, live, show_journey]
 LISTS = [list_stories, list_dead, list_parked]
 CHANGING = [act, change_process, set_fault, clear_faults, reply, set_consent, play_story]
-SETTLING = [look_at_dead, look_at_parked, settle_dead, settle_parked]
+SET_ASIDE = [look_at_dead, look_at_parked, change_dead, change_parked]
 
 
 def refuse(_: Request[Any, Any, Any], error: FernError) -> Response[dict[str, Any]]:
@@ -222,7 +225,7 @@ def create_app(settings: Settings, port: int, board: Board, watch: Watch) -> Lit
     def nudge(_: Request[Any, Any, Any]) -> None:
         watch.nudge()
 
-    changes = Router("/", route_handlers=[*CHANGING, *SETTLING], before_request=nudge, after_response=nudge)
+    changes = Router("/", route_handlers=[*CHANGING, *SET_ASIDE], before_request=nudge, after_response=nudge)
     return Litestar(
         [*READS, *LISTS, *ROUTES, changes],
         dependencies={

@@ -35,8 +35,8 @@ STORIES = {
             "publish-then-die",
             "Publish, then die",
             "The relay publishes the event and is killed before it can mark the outbox row. The event reaches the phones. The "
-            "new relay finds the row unmarked and publishes it again. The second copy turns back at the claims.",
-            "The consumer commits a claim on the event's id together with its effect. The second copy finds the claim, so it "
+            "new relay finds the row unmarked and publishes it again. The duplicate turns back at the claims.",
+            "The consumer commits a claim on the event's id together with its effect. The duplicate finds the claim, so it "
             "is acknowledged and has no effect.",
         ),
         Story(
@@ -50,18 +50,18 @@ STORIES = {
         Story(
             "two-consumers-race",
             "Two consumers race",
-            "Two consumers run, and the bus delivers every message twice, so both can get a copy at the same time. One of "
-            "them writes the texts into the ledger; the other copy turns back.",
+            "Two consumers run, and the bus delivers every message twice, so both can get the event at the same time. One of "
+            "them writes the texts into the ledger; the duplicate turns back.",
             "Both need the same advisory lock and the same claim row. A consumer that does not get the lock asks for a "
             "redelivery; one that comes later finds the claim completed.",
         ),
         Story(
             "bus-repeats",
             "The bus repeats everything",
-            "Every message is delivered twice, also on the way back. Each second copy turns back at the claims, and the count "
-            "of absorbed repeats grows.",
+            "Every message is delivered twice, also on the way back. Each duplicate turns back at the claims, and the count of "
+            "absorbed duplicates grows.",
             "At-least-once delivery is the normal case. The claim is keyed by the event's id, not by the bus's message id, so "
-            "a copy under another message id is still the same event.",
+            "a duplicate under another message id is still the same event.",
         ),
     )
 }

@@ -9,12 +9,12 @@ kind       event     from the client to the claims, or to the consumer that take
            text      one person's message, from the ledger to the phone; its cause is the event
            doubt     a message whose call had no answer, until the provider was asked
            status    `notification.*`, on the way back; its cause is the text
-           repeat    a delivery that the claims absorbed: it turns back
+           duplicate a delivery that the claims absorbed: it turns back
 state      moves, waits, done, bad or gone (superseded, discarded, absorbed)
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any
 
@@ -33,8 +33,14 @@ NAMES = {
     "contraction.started": "contraction",
     "contraction.ended": "contraction ends",
 }
+TAKEN = {  # by consumer: its process, and the stations at which it takes an event
+    "notification": ("notification-consumer", ("consumer", "ledger")),
+    "statistics": ("labour-statistics", ("statistics",)),
+    "labour": ("labour-consumer", ("labour-consumer", "told")),
+}
 SIGNS = {"sent": "✓", "delivered": "✓✓", "failed": "✕", "superseded": "⤳"}
 Row = Mapping[str, Any]
+Dead = Set[tuple[str, str]]
 
 
 class Token(msgspec.Struct):
@@ -70,7 +76,7 @@ def milliseconds(at: str) -> float:
 
 
 class Records(msgspec.Struct, frozen=True):
-    """What the services know. `repeats` has the time of each repeat, by consumer and event, as far as it was observed."""
+    """What the services know. `repeats` has the time of each duplicate, by consumer and event, as far as it was observed."""
 
     events: Sequence[Row]  # rows of the Labour service's outbox
     statuses: Sequence[Row]  # rows of the Notification service's outbox
@@ -79,6 +85,7 @@ class Records(msgspec.Struct, frozen=True):
     texts: Sequence[Row]  # of the sandbox
     phones: Mapping[str, str]  # by person
     repeats: Mapping[tuple[str, str], Sequence[float]] = {}
+    dead: Dead = frozenset()  # the consumer and the event of each dead letter
 
 
 def tokens(records: Records) -> list[Token]:
@@ -88,8 +95,12 @@ def tokens(records: Records) -> list[Token]:
     texts = _texts_of(records)
     found = list[Token]()
     for row in sorted(records.events, key=lambda row: row["position"]):
-        event = _event(row, claims)
-        found += [event, *_copies(row, event, claims), *_repeats(event, claims, records, "notification", "ledger")]
+        event = _event(row, claims, records.dead)
+        found += [
+            event,
+            *_copies(row, event, claims, records.dead),
+            *_duplicates(event, claims, records, "notification", "ledger"),
+        ]
         if event.at("ledger") is None:
             continue
         ofs = [_text(message, event, texts.get(message["id"])) for message in messages[row["event_id"]]]
@@ -99,8 +110,8 @@ def tokens(records: Records) -> list[Token]:
             for text, message in zip(ofs, messages[row["event_id"]], strict=True)
             for doubt in _doubt(text, message)
         ]
-        for status in _statuses(statuses[row["event_id"]], messages[row["event_id"]], ofs, claims):
-            found += [status, *_repeats(status, claims, records, "labour", "told")]
+        for status in _statuses(statuses[row["event_id"]], messages[row["event_id"]], ofs, claims, records.dead):
+            found += [status, *_duplicates(status, claims, records, "labour", "told")]
     return found
 
 
@@ -111,7 +122,7 @@ def _by(rows: Sequence[Row], column: str) -> defaultdict[str, list[Row]]:
     return grouped
 
 
-def _event(row: Row, claims: Mapping[tuple[str, str], Row]) -> Token:
+def _event(row: Row, claims: Mapping[tuple[str, str], Row], dead: Dead) -> Token:
     event_id, type = str(row["event_id"]), str(row["type"])
     event = Token(event_id, "event", event_id, type, NAMES.get(type) or type, [])
     if row["request"]:
@@ -122,10 +133,8 @@ def _event(row: Row, claims: Mapping[tuple[str, str], Row]) -> Token:
         return _unpublished(event, row, "labour-relay")
     if not takers:
         event.state, event.words = "done", "no consumer subscribes to it"
-    elif takers[0] == "notification":
-        _claimed(event, claims.get(("notification", event_id)), ("consumer", "ledger"), "notification-consumer")
     else:
-        _claimed(event, claims.get((takers[0], event_id)), ("statistics",), "labour-statistics")
+        _claimed(event, takers[0], claims.get((takers[0], event_id)), dead)
     return event
 
 
@@ -145,9 +154,12 @@ def _unpublished(token: Token, row: Row, relay: str) -> Token:
     return token
 
 
-def _claimed(token: Token, claim: Row | None, stations: tuple[str, ...], process: str) -> None:
+def _claimed(token: Token, consumer: str, claim: Row | None, dead: Dead) -> None:
     """The claim and its effect were committed together, so both times are known or none."""
-    if claim is None:
+    process, stations = TAKEN[consumer]
+    if claim is None and (consumer, token.event_id if token.kind == "copy" else token.id) in dead:
+        token.state, token.words = "bad", "dead letter: see Set aside"
+    elif claim is None:
         token.state, token.words = "waits", f"waits for {process}"
     elif claim["status"] == "DISCARDED":
         token.state, token.words = "gone", "discarded by an operator: it has no effect"
@@ -157,16 +169,16 @@ def _claimed(token: Token, claim: Row | None, stations: tuple[str, ...], process
         token.state = "done"
 
 
-def _copies(row: Row, event: Token, claims: Mapping[tuple[str, str], Row]) -> Iterator[Token]:
+def _copies(row: Row, event: Token, claims: Mapping[tuple[str, str], Row], dead: Dead) -> Iterator[Token]:
     """labour.begun and labour.completed are also counted by the statistics."""
     if "statistics" in TOPICS.get(row["type"], [])[1:] and (published := event.at("topic")):
         copy = Token(f"{event.id}/statistics", "copy", event.event_id, event.type, event.name, [], cause=event.id)
         copy.reach("topic", published)
-        _claimed(copy, claims.get(("statistics", event.event_id)), ("statistics",), "labour-statistics")
+        _claimed(copy, "statistics", claims.get(("statistics", event.event_id)), dead)
         yield copy
 
 
-def _repeats(
+def _duplicates(
     token: Token, claims: Mapping[tuple[str, str], Row], records: Records, consumer: str, station: str
 ) -> Iterator[Token]:
     key = (consumer, token.id)
@@ -178,9 +190,9 @@ def _repeats(
     for number in range(claim["deliveries"] - 1):
         when = max(arrived, seen[number] if number < len(seen) else arrived)
         hops = [(name, when) for name in (topic, station, topic)]
-        words = "a repeat: the claim exists already, so it is acknowledged and has no effect"
-        id = f"{token.id}/repeat/{number}"
-        yield Token(id, "repeat", token.event_id, token.type, token.name, hops, "gone", words, cause=token.id)
+        words = "a duplicate: the claim exists already, so it is acknowledged and has no effect"
+        id = f"{token.id}/duplicate/{number}"
+        yield Token(id, "duplicate", token.event_id, token.type, token.name, hops, "gone", words, cause=token.id)
 
 
 def _texts_of(records: Records) -> dict[str, Row]:
@@ -260,7 +272,11 @@ def _doubt(text: Token, message: Row) -> Iterator[Token]:
 
 
 def _statuses(
-    rows: Sequence[Row], messages: Sequence[Row], texts: Sequence[Token], claims: Mapping[tuple[str, str], Row]
+    rows: Sequence[Row],
+    messages: Sequence[Row],
+    texts: Sequence[Token],
+    claims: Mapping[tuple[str, str], Row],
+    dead: Dead,
 ) -> Iterator[Token]:
     """An outbox row does not name the person, so the n-th status of a kind goes with the n-th message that has it."""
     columns = {"notification.sent": ("sent_at", "provider"), "notification.delivered": ("delivered_at", "phones")}
@@ -275,10 +291,10 @@ def _statuses(
         for row, (_, text) in zip(sorted(of_type, key=lambda row: row["position"]), pairs, strict=False):
             reached = text.at(station) if station else text.hops[-1][1]
             if reached is not None:
-                yield _status(row, text, reached, claims.get(("labour", row["event_id"])))
+                yield _status(row, text, reached, claims.get(("labour", row["event_id"])), dead)
 
 
-def _status(row: Row, text: Token, after: float, claim: Row | None) -> Token:
+def _status(row: Row, text: Token, after: float, claim: Row | None, dead: Dead) -> Token:
     kind = row["type"].removeprefix("notification.")
     sign = SIGNS.get(kind, kind)
     status = Token(row["event_id"], "status", text.event_id, row["type"], f"{text.who} {sign}", [], who=text.who)
@@ -289,5 +305,5 @@ def _status(row: Row, text: Token, after: float, claim: Row | None) -> Token:
     status.reach("back-outbox", recorded)
     if not status.reach("back-topic", _on_the_bus(row, [claim])):
         return _unpublished(status, row, "notification-relay")
-    _claimed(status, claim, ("labour-consumer", "told"), "labour-consumer")
+    _claimed(status, "labour", claim, dead)
     return status

@@ -8,7 +8,8 @@ and `faults` are the present state of what can be broken. A part is `{"ok": true
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -19,7 +20,8 @@ from fern.client import AsyncClient
 from fern.console.account import draw_up
 from fern.console.actions import LABOURS
 from fern.console.board import Board
-from fern.console.tokens import Records, tokens
+from fern.console.tokens import Records, Token, tokens
+from fern.dead_letters import SUFFIX, DeadLetter
 from fern.errors import FernError
 from fern.overrides import Overrides
 from fern.runtime.system import processes_now
@@ -32,6 +34,7 @@ EVENTS, STATUSES, TEXTS = 12, 90, 100  # how many of the newest events, status e
 EAGER_SECONDS, CALM_SECONDS = 0.2, 1.0  # between two polls: while something happens, and otherwise
 EAGER_FOR = 3.0  # seconds
 TIMEOUT = 2.0
+WAITS_SECONDS = 1.0  # a message that is unacked for longer counts as waiting at its topic
 
 GOOGLE = 'The bus is Google\'s emulator, which has no faults. To use ours: make up ARGS="--bus ours"'
 
@@ -46,6 +49,7 @@ class Watch:
         self._sources: dict[str, dict[str, Any]] = {}  # of the flow: the last result of each query
         self._repeats: dict[tuple[str, str], list[float]] = {}
         self._killed: dict[str, int | None] = {}  # the pid that a process had when it was killed
+        self._dead: frozenset[tuple[str, str]] = frozenset()  # the consumer and the event of each dead letter
 
     def nudge(self) -> None:
         """Poll at once, and more often for some seconds. Call it when something happens."""
@@ -59,6 +63,12 @@ class Watch:
         if part and (row := next((row for row in part["data"] or () if row["process"] == name), None)) and row["pid"]:
             self._killed[name] = row["pid"]
             self._board.put("processes", {**part, "data": [self.seen(one) for one in part["data"]]})
+
+    def show_dead(self, letters: Sequence[DeadLetter]) -> None:
+        """Show these as dead letters, from the next snapshot on. None were seen while another look held them all."""
+        if letters:
+            self._dead = frozenset((letter.consumer, letter.event_id) for letter in letters)
+            self.nudge()
 
     async def run(self, stop: asyncio.Event) -> None:
         async with self._client, asyncio.TaskGroup() as tasks:
@@ -92,15 +102,14 @@ class Watch:
 
     async def _faults(self) -> Any:
         """The faults of both targets, with the error of one that does not answer; and whether consent is required."""
-        found: dict[str, Any] = {"bus": {"why": GOOGLE, "items": []}, "backlog": [], "dead": 0}
+        found: dict[str, Any] = {"bus": {"why": GOOGLE, "items": []}, "waiting": {}, "dead": 0}
         found["consent"] = Overrides.load(self._settings).consent
         if self._settings.bus == "ours":
             found["bus"] = await self._faults_of("bus")
             if found["bus"]["why"] is None:
                 backlog = (await self._client.get("bus", "/backlog"))["items"]
-                dead = [item for item in backlog if item["subscription"].endswith(".dlq")]
-                found["backlog"] = [item for item in backlog if item not in dead and item["unacked"]]
-                found["dead"] = sum(item["unacked"] for item in dead)
+                found["dead"] = sum(item["unacked"] for item in backlog if item["subscription"].endswith(SUFFIX))
+                found["waiting"] = waiting_at_topics(backlog)
         return {**found, "sms": await self._faults_of("sms")}
 
     async def _faults_of(self, target: str) -> dict[str, Any]:
@@ -135,6 +144,7 @@ class Watch:
         labour, notification, sms, details = (known[name] for name in ("labour", "notification", "sms", "details"))
         story, told = known["story"], known["told"]
         people = (story or {}).get("subscribers", [])
+        faults = (self._board["faults"] or {}).get("data") or {"dead": 0, "waiting": {}}
         records = Records(
             (labour or {}).get("events", []),
             (notification or {}).get("events", []),
@@ -143,22 +153,23 @@ class Watch:
             (sms or {}).get("texts", []),
             {person["id"]: person["phone"] for person in people},
             self._repeats,
+            self._dead if faults["dead"] else frozenset(),
         )
+        drawn = tokens(records)
         silent = {name: self._sources[name] for name in ("labour", "notification", "sms") if self._sources[name]["why"]}
         account = None
         if labour and notification and sms and not silent:
             claims_before = (labour_before or labour)["claims"]
-            faults = (self._board["faults"] or {}).get("data") or {"dead": 0}
             account = draw_up(labour, notification, sms["total"], claims_before, faults["dead"])
         return {
             "story": story and {**story, "told": told["items"] if told and told["labour"] == story["id"] else []},
-            "tokens": tokens(records),
+            "tokens": drawn,
             "texts": (sms or {}).get("texts", []),
             "more_texts": _more_texts(sms) if sms else 0,
             "phones": self._settings.url("sms-sandbox"),
             "account": account,
             "silent": {name: {"why": one["why"], "since": one["since"]} for name, one in silent.items()},
-            "waiting": _waiting(labour, notification),
+            "more": more_waiting(drawn, {**_waiting(labour, notification), **faults["waiting"]}),
         }
 
     async def _sms(self) -> Any:
@@ -243,12 +254,27 @@ def _more_texts(sms: Any) -> int:
 
 
 def _waiting(labour: Any, notification: Any) -> dict[str, int]:
-    """The number of events and messages that wait at each station, also of those too old to be followed."""
+    """How many events wait in each outbox, and messages in the ledger, also those too old to be followed."""
     found = {}
     if labour:
-        found["outbox"] = labour["outbox"]["waiting"] + labour["outbox"]["parked"]
+        found["outbox"] = labour["outbox"]["waiting"]
     if notification:
         states = notification["ledger"]["states"]
-        found["back-outbox"] = notification["outbox"]["waiting"] + notification["outbox"]["parked"]
-        found["ledger"] = states["PENDING"]
+        found["back-outbox"] = notification["outbox"]["waiting"]
+        found["ledger"] = states["PENDING"] + states["AWAITING_CONSENT"]
     return found
+
+
+def waiting_at_topics(backlog: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """The unacked messages of both topic stations, without those of subscriptions whose oldest message is being handled."""
+    found = {"topic": 0, "back-topic": 0}
+    for item in backlog:
+        if not item["subscription"].endswith(SUFFIX) and (item["oldest_seconds"] or 0) >= WAITS_SECONDS:
+            found["back-topic" if item["topic"].startswith("notification.") else "topic"] += item["unacked"]
+    return found
+
+
+def more_waiting(drawn: Sequence[Token], waiting: dict[str, int]) -> dict[str, int]:
+    """How many wait at each station beside the tokens that are drawn there."""
+    shown = Counter(token.hops[-1][0] for token in drawn if token.hops and token.state == "waits")
+    return {station: max(0, count - shown[station]) for station, count in waiting.items()}

@@ -81,6 +81,7 @@ class LabourController(Controller):
         summary="Begin a labour and notify its subscribers.",
         gives=("ETag",),
         refuses={409: "labour-already-begun labour-already-completed"},
+        exempt=("daily-limit",),
     )
     async def begin(self, run: Run, labour_id: Id) -> Response[LabourView]:
         """Only the mother may. Sends one SMS to each approved subscriber, once. The first contraction begins a labour as well."""
@@ -103,6 +104,7 @@ class LabourController(Controller):
         summary="Complete a labour and notify its subscribers.",
         gives=("ETag",),
         refuses={400: "text-not-allowed", 409: "labour-already-completed contraction-running"},
+        exempt=("daily-limit",),
     )
     async def complete(
         self, run: Run, labour_id: Id, data: JSONBody[CompleteLabour | None] = None

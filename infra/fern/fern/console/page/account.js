@@ -15,7 +15,7 @@ export function drawAccount(data, silent) {
     ["people to text", [["effects", data.owed], ["sent", data.sent], ["SMS", data.texts]]],
   ].map(([title, terms]) => ({ title, terms, sign: terms.every(([, value]) => value === terms[0][1]) ? "=" : data.unexplained ? "≠" : data.on_the_way ? "…" : ">" }));
   const rest = [
-    { title: "repeats", number: data.repeats, words: "absorbed", state: "ok" },
+    { title: "duplicates", number: data.repeats, words: "absorbed", state: "ok" },
     { title: "still", number: data.on_the_way, words: "on the way", state: data.on_the_way ? "wait" : "ok" },
     ...["parked", "dead", "discarded", "refused"].filter((name) => data[name]).map((name) => ({ title: "set aside", number: data[name], words: name, state: "wait" })),
     ...(data.awaiting_consent ? [{ title: "held", number: data.awaiting_consent, words: "wait for consent", state: "wait" }] : []),
@@ -48,5 +48,5 @@ export function drawVerdict({ processes, faults }, account) {
   mark(byId("verdict"), state, words);
   attribute(byId("verdict"), "title", words); // a long one is cut, so that it does not move the page
   const isHeld = unwell.some((item) => item.is_held);
-  byId("clear").classList.toggle("next", on > 0 || isHeld || Boolean(account?.parked));
+  byId("clear").classList.toggle("next", on > 0 || isHeld);
 }

@@ -9,7 +9,7 @@ import { drawEvents, onReplay, refreshJourney, refreshWaterfall } from "./journe
 import { drawMetrics } from "./metrics.js";
 import { drawPhones } from "./phones.js";
 import { drawSetAside } from "./set_aside.js";
-import { run, startStage, tokensAt } from "./stage.js";
+import { run, startStage } from "./stage.js";
 import { drawProcesses, drawStations } from "./stations.js";
 import { loadStories } from "./stories.js";
 
@@ -46,7 +46,7 @@ function drawPlayed() {
   if (flow) {
     drawPhones(flow, hasArrived);
     drawTold(flow.story, pending);
-    drawStations(parts.flow, parts.faults, tokensAt);
+    drawStations(parts.flow, parts.faults);
     drawAccount(account, flow.silent);
     drawSetAside(parts.faults?.data?.dead, account?.parked);
   }
@@ -79,7 +79,7 @@ function drawBar() {
   attribute(byId("slow"), "aria-checked", String(film.isSlow));
   attribute(byId("consent"), "aria-checked", String(parts.faults?.data?.consent === "required"));
   text(byId("pause"), film.isPaused ? "Go on" : "Pause");
-  const pace = film.isSlow ? "at a twentieth of the speed" : "at its speed";
+  const pace = film.isSlow ? "about 20 times slower" : "about as fast as it was";
   text(byId("pace"), film.isPaused ? "paused" : film.isIdle ? "nothing moves" : `replaying ${pace}`);
   document.documentElement.dataset.film = film.isIdle ? "idle" : "playing";
 }

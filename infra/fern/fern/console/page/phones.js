@@ -20,7 +20,11 @@ export function drawPhones({ story, texts, more_texts: more, phones: url, silent
   known = new Set([...(known ?? []), ...shown.map((message) => message.sid)]);
   byId("no-phones").hidden = byNumber.size > 0;
   const left = byNumber.size - MOST_PHONES;
-  text(note, silent.sms ? `${silent.sms.why}; the texts are those from before.` : more ? `From the newest ${texts.length} texts; ${count(more, "earlier one")} on the phones’ own page.` : left > 0 ? `${count(left, "more phone")} on their own page.` : "");
+  text(note, [
+    silent.sms ? `${silent.sms.why}; the texts are those from before.` : "",
+    more && !silent.sms ? `From the newest ${texts.length} texts; ${count(more, "earlier one")} on the phones’ own page.` : "",
+    left > 0 ? `${count(left, "more phone")} on their own page.` : "",
+  ].filter(Boolean).join(" "));
   each(section.querySelector(".phones"), [...byNumber].slice(0, MOST_PHONES), ([number]) => number, makePhone,
     (phone, [number, messages]) => changePhone(phone, number, names.get(number), messages, fresh));
   for (const message of shown) {

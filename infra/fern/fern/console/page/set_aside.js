@@ -10,8 +10,8 @@ const KINDS = {
     since: "oldest_died_at",
     things: (number) => count(number, "dead letter"),
     previews: {
-      "send-again": (group) => `${KINDS.dead.things(group.count)} will be published to ${group.topic} again. Every consumer of that topic gets a copy; one that has completed the event before ignores it, so no text is sent twice. If ${group.consumer} fails again, the message comes back here.`,
-      "give-up": (group) => `${KINDS.dead.things(group.count)} will be acknowledged, and ${group.consumer} records that an operator gave them up. They never have an effect, not even after a replay, and the people whom they concern are not told. This cannot be undone.`,
+      redrive: (group) => `${KINDS.dead.things(group.count)} will be published to ${group.topic} again. Every consumer of that topic gets it; one that has completed the event before ignores it, so no text is sent twice. If ${group.consumer} fails again, the message comes back here.`,
+      discard: (group) => `${KINDS.dead.things(group.count)} will be acknowledged, and ${group.consumer} records that an operator discarded them. They never have an effect, not even after a replay, and the people whom they concern are not told. This cannot be undone.`,
     },
   },
   parked: {
@@ -20,12 +20,12 @@ const KINDS = {
     since: "oldest_parked_at",
     things: (number) => count(number, "parked row"),
     previews: {
-      "send-again": (group) => `The relay tries ${KINDS.parked.things(group.count)} of ${count(group.labours, "labour")} again, with all attempts left. Later events of these labours follow in order. If the bus still rejects a row, it is parked again.`,
-      "give-up": (group) => `${KINDS.parked.things(group.count)} of ${count(group.labours, "labour")} will be discarded. They stay in the table, are never published and notify no one. Later events of these labours are no longer held up. This cannot be undone.`,
+      retry: (group) => `The relay tries ${KINDS.parked.things(group.count)} of ${count(group.labours, "labour")} again, with all attempts left. Later events of these labours follow in order. If the bus still rejects a row, it is parked again.`,
+      discard: (group) => `${KINDS.parked.things(group.count)} of ${count(group.labours, "labour")} will be discarded. They stay in the table, are never published and notify no person. Later events of these labours are no longer held up. This cannot be undone.`,
     },
   },
 };
-const VERBS = { "send-again": "Send again", "give-up": "Give up" };
+const VERBS = { redrive: "Redrive", retry: "Retry", discard: "Discard" };
 const counts = { dead: null, parked: null };
 
 export function drawSetAside(dead, parked) {
@@ -62,7 +62,7 @@ function makeGroup(kind, first) {
   let group = first;
   const name = () => `${KINDS[kind].things(group.count)}: ${group.reason}`;
   const buttons = [el("button", { type: "button", onclick: ({ currentTarget }) => look(kind, group, currentTarget) }, "Look"),
-    ...Object.keys(VERBS).map((verb) => el("button", { type: "button", onclick: ({ currentTarget }) => preview(kind, verb, group, currentTarget) }, VERBS[verb]))];
+    ...Object.keys(KINDS[kind].previews).map((verb) => el("button", { type: "button", onclick: ({ currentTarget }) => preview(kind, verb, group, currentTarget) }, VERBS[verb]))];
   const row = el("li", {}, el("p", {}, reason, " ", what), el("p", { class: "controls" }, ...buttons));
   row.change = (fresh) => {
     group = fresh;
@@ -89,9 +89,9 @@ async function look(kind, group, anchor) {
 }
 
 function preview(kind, verb, group, anchor) {
-  const confirm = el("button", { type: "button", class: verb === "give-up" ? "kill" : "next" }, VERBS[verb]);
+  const confirm = el("button", { type: "button", class: verb === "discard" ? "kill" : "next" }, VERBS[verb]);
   confirm.addEventListener("click", async () => {
-    await ask(confirm, "POST", `/api/set-aside/${kind}/settle/${verb}`, KINDS[kind].key(group));
+    await ask(confirm, "POST", `/api/set-aside/${kind}/change/${verb}`, KINDS[kind].key(group));
     closePanel();
     load(kind);
   });

@@ -34,8 +34,6 @@ function frame() {
   if (running) requestAnimationFrame(frame);
 }
 
-export const tokensAt = (station) => [...film.actors.values()].filter((actor) => film.isShown(actor) && film.place(actor)?.from === station).length;
-
 function draw() {
   const shown = [...film.actors.values()].filter((actor) => film.isShown(actor));
   for (const actor of film.actors.values()) if (!shown.includes(actor)) actor.lane = null;
@@ -63,14 +61,14 @@ function changeToken(node, actor) {
   if (!start || !end) return;
   const eased = calm.matches ? 0 : part * part * (3 - 2 * part);
   const lane = (place) => Math.min(place.height / LANES, 26) * (actor.lane % LANES + 0.5);
-  const aside = (Math.floor(actor.lane / LANES) % 3) * 12; // beyond the lanes, so that no token hides another
+  const column = Math.floor(actor.lane / LANES), aside = (column % 3) * 12 - (Math.floor(column / 3) % 9) * 5; // so that no token covers another
   const x = start.x + aside + (end.x - start.x) * eased, y = start.y + lane(start) + (end.y + lane(end) - start.y - lane(start)) * eased;
   node.style.transform = `translate(${x.toFixed(1)}px, ${y.toFixed(1)}px) translate(-50%, -50%)`;
   node.style.maxWidth = `${Math.max(start.width + 14, 60)}px`;
   const hasArrived = film.hasArrived(actor), state = hasArrived ? token.state : "moves";
   attribute(node, "data-state", state);
   attribute(node, "data-at", from);
-  text(node.firstChild, token.kind === "repeat" ? `${token.name} ↩` : token.name);
+  text(node.firstChild, token.kind === "duplicate" ? `${token.name} ↩` : token.name);
   const words = [`${token.kind === "event" ? token.type : `${token.kind} ${token.name}`}`, `at: ${NAMES[from] ?? from}`, hasArrived ? token.words : "moving"];
   attribute(node, "aria-label", words.filter(Boolean).join(", "));
   attribute(node, "title", words.filter(Boolean).join("\n"));

@@ -87,12 +87,12 @@ export function healthOf(process) {
 }
 
 // Draws which sources do not answer, how many events wait beside the drawn tokens, and how many faults are on.
-export function drawStations(flow, faults, tokensAt) {
+export function drawStations(flow, faults) {
   for (const { id, node, source, more, target, faults: button } of stations) {
     const silent = source && flow?.data?.silent[source];
     attribute(node, "data-stale", silent ? "" : null);
-    const beyond = Math.max(0, (flow?.data?.waiting[id] ?? 0) - tokensAt(id));
-    text(more, silent ? "does not answer" : beyond ? `${beyond.toLocaleString("en")} more wait` : "");
+    const beyond = flow?.data?.more[id] ?? 0;
+    text(more, silent ? "does not answer" : beyond ? `${beyond.toLocaleString("en")} more ${beyond === 1 ? "waits" : "wait"}` : "");
     if (!target) continue;
     const on = (faults?.data?.[target].items ?? []).filter((fault) => fault.active).length;
     text(button, on ? `Faults: ${on} on` : "Faults");
