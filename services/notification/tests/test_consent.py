@@ -88,6 +88,45 @@ async def test_a_number_without_an_answer_is_asked_again_after_thirty_days_if_it
     assert on_the_phone(office) == [ASKED.format("Ada"), ASKED.format("Ida")]
 
 
+@pytest.mark.parametrize("end", ["FAILED", "UNDELIVERED"])
+async def test_a_number_is_asked_again_a_day_after_a_question_that_did_not_arrive(office: PostOffice, end: str) -> None:
+    course = Course()
+    await handle(office, course.add())
+    office.fault(
+        "refused" if end == "FAILED" else "undelivered", times=1, **({"code": 21606} if end == "FAILED" else {})
+    )
+    await send_all(office)
+    [question] = await ledger_rows(office)
+    if end == "UNDELIVERED":
+        assert await office.callback(question["id"], "undelivered", sid=question["sid"])
+    assert await states(office) == [("consent.requested", end)]
+
+    await handle(office, course.begin())
+    await grow_older(office, table="consent", column="asked_at", days=1)
+    await handle(office, course.announce())
+    await handle(office, course.complete())
+    office.clear_faults()
+    await send_all(office)
+
+    rows = await ledger_rows(office)
+    assert [row["state"] for row in rows] == [end, "SENT", WAITING, WAITING, WAITING]
+    await office.reply("YES")
+    await send_all(office)
+    assert on_the_phone(office)[-1] == BORN
+
+
+async def test_a_number_is_not_asked_again_a_day_after_a_question_that_may_still_arrive(office: PostOffice) -> None:
+    await handle(office, Course().add())
+    await grow_older(office, table="consent", column="asked_at", days=2)
+
+    await handle(office, Course("Eve").add())
+    await send_all(office)
+    await handle(office, Course("Ida").add())
+    await send_all(office)
+
+    assert on_the_phone(office) == [ASKED.format("Ada")]
+
+
 async def test_a_person_on_a_roster_from_before_is_asked_at_the_first_text(office: PostOffice) -> None:
     course = Course()
     await handle(office, course.add(), consent=Mode.ASSUMED)
@@ -314,6 +353,8 @@ async def test_an_answer_and_the_end_of_the_wait_read_only_what_waits(office: Po
         ):
             plan = await uow.connection.fetch(f"EXPLAIN {statement}", *arguments)
             assert "notification_waiting" in str(plan), statement
+        await uow.connection.execute("SET LOCAL enable_sort = off")
+        assert "notification_question" in str(await uow.connection.fetch(f"EXPLAIN {consents._ASK}", [PHONE]))
 
 
 # Settings and migration

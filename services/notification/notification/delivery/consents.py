@@ -13,8 +13,10 @@ from messaging.unit_of_work import UnitOfWork
 from notification.delivery import ledger
 from notification.delivery.queue import ABOUT
 from notification.domain.consent import NEWER_WAITS, OPTED_OUT, REMOVED, TOO_LATE, Consents, ConsentState
+from notification.domain.notification import CONSENT_REQUESTED
 
 ASK_AGAIN_DAYS = 30  # after which an ASKED number without an answer may be asked again
+RETRY_DAYS = 1  # the same, if the last question did not arrive
 
 _READ = "SELECT phone, state FROM consent WHERE phone = ANY($1::text[])"
 
@@ -24,7 +26,10 @@ _ASK = f"""
     INSERT INTO consent (phone, state, asked_at)
     SELECT phone, 'ASKED', clock_timestamp() FROM unnest($1::text[]) AS wanted (phone) ORDER BY phone
     ON CONFLICT (phone) DO UPDATE SET asked_at = excluded.asked_at
-    WHERE consent.state = 'ASKED' AND consent.asked_at < excluded.asked_at - make_interval(days => {ASK_AGAIN_DAYS})
+    WHERE consent.state = 'ASKED' AND consent.asked_at < excluded.asked_at - make_interval(days => CASE (
+            SELECT state FROM notification WHERE phone = consent.phone AND event_type = '{CONSENT_REQUESTED}'
+            ORDER BY created_at DESC LIMIT 1)
+        WHEN 'FAILED' THEN {RETRY_DAYS} WHEN 'UNDELIVERED' THEN {RETRY_DAYS} ELSE {ASK_AGAIN_DAYS} END)
     RETURNING phone
 """  # noqa: S608
 
