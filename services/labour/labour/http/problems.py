@@ -11,6 +11,8 @@ from servicekit.problems import Problem
 
 SOON = {"Retry-After": "1"}
 
+REFUSALS = (errors.HiddenLabour, errors.InviteInvalid)  # in the security log, although their answer is 404
+
 
 def _is(status: int, name: str, headers: Mapping[str, str] | None = None) -> Callable[[Exception], Problem]:
     return lambda error: Problem(status, name, str(error), headers)
@@ -22,6 +24,7 @@ def _about_a_field(name: str, field: str) -> Callable[[Exception], Problem]:
 
 PROBLEMS: Mapping[type[Exception], Callable[[Any], Problem]] = {
     errors.NoSuchLabour: _is(404, "no-such-labour"),
+    errors.HiddenLabour: _is(404, "no-such-labour"),
     errors.NotYours: _is(403, "not-yours"),
     errors.VersionChanged: _is(412, "version-changed"),
     errors.TooBusy: _is(409, "too-busy", SOON),
