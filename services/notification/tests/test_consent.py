@@ -6,7 +6,8 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from messaging.errors import SettingsError
-from notification.delivery import consents
+from notification.delivery import consents, ledger
+from notification.delivery.dispatcher import AFTER_CALL
 from notification.domain.consent import Mode
 from notification.settings import ApiSettings
 
@@ -21,7 +22,7 @@ from .consent_parts import (
     send_all,
     states,
 )
-from .sms_parts import PHONE, PostOffice
+from .sms_parts import PHONE, PostOffice, held_at, notification
 
 BEGUN = "FernLabour: Ada is in labour. We will tell you when the baby is here. Reply STOP to stop."
 BORN = "FernLabour: The baby is here! Ada has given birth. Reply STOP to stop."
@@ -321,6 +322,34 @@ async def test_an_opt_out_that_only_the_provider_knew_drops_what_waits(office: P
     assert await consent_of(office) == "REFUSED"
     assert [state for _, state in await states(office)] == ["FAILED", "FAILED"]
     assert len(await reasons(office, "notification.failed")) == 2
+
+
+async def test_a_start_during_a_call_is_not_undone_by_the_refusal_of_that_call(office: PostOffice) -> None:
+    """The refusal is about a STOP that the provider had before the call. It has the START by now."""
+    await handle(office, (course := Course()).add())
+    await send_all(office)
+    await office.reply("YES")
+    await handle(office, course.begin())
+    office.fault("refused", code=21610, times=1)
+
+    async with held_at(AFTER_CALL, office.dispatcher().run_once()):
+        await office.reply("START")
+    await handle(office, course.complete())
+    await send_all(office)
+
+    assert await consent_of(office) == "GRANTED"
+    assert on_the_phone(office) == [ASKED.format("Ada"), BORN]
+
+
+async def test_a_text_in_the_queue_is_not_sent_without_consent_however_it_came_there(office: PostOffice) -> None:
+    one = notification()
+    async with office.units() as uow:
+        await ledger.insert_pending(uow, [one], consent_required=True)
+        await uow.connection.execute("INSERT INTO consent (phone, state) VALUES ($1, 'ASKED')", PHONE)
+
+    await send_all(office)
+
+    assert (await office.state(one.id), on_the_phone(office)) == ("FAILED", [])
 
 
 # No answer
