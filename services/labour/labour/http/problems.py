@@ -24,7 +24,6 @@ def _about_a_field(name: str, field: str) -> Callable[[Exception], Problem]:
 
 PROBLEMS: Mapping[type[Exception], Callable[[Any], Problem]] = {
     errors.NoSuchLabour: _is(404, "no-such-labour"),
-    errors.HiddenLabour: _is(404, "no-such-labour"),
     errors.NotYours: _is(403, "not-yours"),
     errors.VersionChanged: _is(412, "version-changed"),
     errors.TooBusy: _is(409, "too-busy", SOON),
