@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 import jwt
@@ -261,8 +261,10 @@ async def test_a_host_header_is_a_name_with_a_port(host: str, status: int) -> No
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": path.encode(), "more_body": False})
 
-    async with AsyncClient(transport=ASGITransport(check_head(application)), base_url="http://fern:81") as client:
-        answer = await client.get("/health", headers={"Host": host.encode("latin-1")})
+    async with AsyncClient(
+        transport=ASGITransport(cast("Any", check_head(application))), base_url="http://fern:81"
+    ) as client:
+        answer = await client.get("/health", headers=[(b"Host", host.encode("latin-1"))])
 
     assert answer.status_code == status
 
