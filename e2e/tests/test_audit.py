@@ -94,6 +94,13 @@ notification: INSERT INTO notification
     SELECT new.id::uuid, '{4}', 'consent.requested', labour_id, person_id, '', phone, new.id, '', 1
     FROM notification, unnest(ARRAY['{50}', '{51}']) AS new (id) WHERE notification.id = '{7}'
     → duplicated texts 4
+notification: WITH asked AS (INSERT INTO consent (phone, state) SELECT phone, 'ASKED' FROM notification WHERE id = '{7}')
+    INSERT INTO notification
+    (id, event_id, event_type, labour_id, person_id, person_name, phone, channel, body, segments, state, created_at)
+    SELECT new.id::uuid, event_id, type, labour_id, person_id, '', phone, new.id, '', 1, new.state, now() - age::interval
+    FROM notification, (VALUES ('{50}', 'consent.requested', 'FAILED', '2 d'), ('{51}', 'consent.requested', 'UNDELIVERED', '0'),
+        ('{52}', 'labour.begun', 'AWAITING_CONSENT', '0')) AS new (id, type, state, age) WHERE notification.id = '{7}'
+    → lost effects 6 → stuck texts 6: fern sms ls --state UNDELIVERED
 notification: UPDATE notification SET state = 'AWAITING_CONSENT', sid = NULL WHERE id = '{7}'
     → unexplained effects 6 → lost texts 6 → unexplained texts 6
 """

@@ -7,14 +7,15 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 import jwt
 import pytest
-from httpx import Response
-from litestar import Litestar
+from httpx import ASGITransport, AsyncClient, Response
+from litestar import Litestar, Request
 from litestar.testing import AsyncTestClient
+from litestar.types import Receive, Scope, Send
 from twilio.request_validator import RequestValidator
 
 from e2e.support.api import OPERATOR, speaking_as
@@ -24,6 +25,7 @@ from labour.settings import LOCAL_SECRET
 from labour.settings import ApiSettings as LabourSettings
 from notification import app as notification
 from notification.settings import ApiSettings as NotificationSettings
+from servicekit.request_checks import NO_HOST, check_head
 
 Api = AsyncTestClient[Litestar]
 
@@ -211,6 +213,60 @@ async def test_no_body_causes_an_error_of_ours(apis: dict[str, Api], service: st
             tried += 1
 
     assert tried >= expected
+
+
+MULTIPART = "multipart/form-data; boundary=x"
+PART = b'--x\r\nContent-Disposition: form-data; name="From"%s\r\n\r\n%s\r\n--x--\r\n'
+URL_ENCODED = "application/x-www-form-urlencoded"
+HOSTILE_FORMS = {
+    "a byte that is not UTF-8": (MULTIPART, PART % (b"", b"\xff")),
+    "an unknown encoding": (f"{MULTIPART}; charset=foo", PART % (b"\r\nContent-Type: text/plain; charset=foo", b"1")),
+    "JSON that is none": (MULTIPART, PART % (b"\r\nContent-Type: application/json", DEEP)),
+    "no boundary": ("multipart/form-data", PART % (b"", b"1")),
+    "cut off": (MULTIPART, PART[:30]),
+    "bytes that are not UTF-8": (URL_ENCODED, b"From=%ff&\xff=\xfe"),
+    "half of a pair": (URL_ENCODED, b"From=%ED%A0%80"),
+    "9,000 fields": (URL_ENCODED, b"&".join(b"a%d=1" % number for number in range(9_000))),
+    "no form": ("application/json", b"[1]"),
+    "no type": ("", b"From=1"),
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE_FORMS.values(), ids=HOSTILE_FORMS.keys())
+async def test_no_form_causes_an_error_of_ours(notification_api: Api, content: tuple[str, bytes]) -> None:
+    kind, body = content
+    for path in ("inbound", f"status?nid={uuid4()}"):
+        answer = await notification_api.post(f"/webhooks/twilio/{path}", content=body, headers={"Content-Type": kind})
+        assert answer.status_code == 403, answer.text
+
+
+@pytest.mark.parametrize("service", ["labour", "labour-operators", "notification", "notification-operators"])
+async def test_no_host_causes_an_error_of_ours(apis: dict[str, Api], service: str) -> None:
+    """Neither with a key, whose request is identified by its path, nor without parameters, where the error names the path."""
+    api = apis[service]
+    for method, path, _ in operations(api.app.openapi_schema.to_schema()):
+        headers = {**headers_for(service), "Idempotency-Key": "a-key", "Host": "localhost:99999"}
+        answer = await api.request(method, real(path), headers=headers)
+        assert (answer.status_code, answer.json()["detail"]) == (400, NO_HOST), f"{method} {path}: {answer.text}"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [(host, 200) for host in ("", ":", "fern.example", "fern.example:", "FERN.example:8401", "[::1]:80", "10.0.0.7")]
+    + [(host, 400) for host in ("a:b", "a:65536", "a:-1", "a:1:2", "[::1", "[", "a b", "a/b", "a?b", "a@b", "\xe9")],
+)
+async def test_a_host_header_is_a_name_with_a_port(host: str, status: int) -> None:
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        path = Request[Any, Any, Any](scope).url.path
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": path.encode(), "more_body": False})
+
+    async with AsyncClient(
+        transport=ASGITransport(cast("Any", check_head(application))), base_url="http://fern:81"
+    ) as client:
+        answer = await client.get("/health", headers=[(b"Host", host.encode("latin-1"))])
+
+    assert answer.status_code == status
 
 
 NUMBERS_AND_TIMES = ["", "-1", "0", "1e9", "9" * 30, "NaN", "%2B5", "%D9%A5", "x" * 3_000, *TIMES]

@@ -1,6 +1,9 @@
-"""Refuses requests with a text that breaks the rule of `servicekit.text`, and names the parameter, header or field."""
+"""Refuses requests with a text that breaks the rule of `servicekit.text`, and names the parameter, header or field. Refuses an
+impossible Host header, too.
+"""
 
 import json
+import re
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -14,6 +17,10 @@ from servicekit.text import FORBIDDEN, forbidden_field, is_line
 
 STORED_HEADERS = frozenset({b"idempotency-key"})
 
+_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]*)(?::([0-9]{0,5}))?")
+LAST_PORT = 65535
+NO_HOST = "The Host header is not a host name or address, with or without a port."
+
 
 def refuse_text(field: str) -> Problem:
     """Never repeats the text."""
@@ -23,15 +30,25 @@ def refuse_text(field: str) -> Problem:
 
 
 def check_head(app: ASGIApp) -> ASGIApp:
-    """Check the path, the query and the headers that are stored, of every route."""
+    """Check the path, the query, the Host and the headers that are stored, of every route."""
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == ScopeType.HTTP and (field := _forbidden_in_head(scope)):
+        if scope["type"] != ScopeType.HTTP:
+            await app(scope, receive, send)
+        elif not all(_is_host(value) for name, value in scope["headers"] if name == b"host"):
+            await send_problem(send, Problem(400, "invalid-request", NO_HOST))
+        elif field := _forbidden_in_head(scope):
             await send_problem(send, refuse_text(field))
         else:
             await app(scope, receive, send)
 
     return checked
+
+
+def _is_host(value: bytes) -> bool:
+    """Litestar reads the port of the Host header wherever it needs the path of the URL, and fails on an impossible one."""
+    match = _HOST.fullmatch(value)
+    return match is not None and int(match[1] or 0) <= LAST_PORT
 
 
 def _forbidden_in_head(scope: Scope) -> str | None:

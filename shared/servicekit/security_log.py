@@ -3,10 +3,10 @@
 `SecurityLog` is the outermost layer of an application and judges the answer itself, so no refusal is forgotten, whichever part
 of the code gives it. The fields of a line:
 
-kind       authentication-failed (401), access-refused (403), rate-limited (429), operator-change, or a kind that the service has
-           named for some of its paths
+kind       authentication-failed (401), access-refused (403, or an answer that hides the refusal: `mark_refused`), rate-limited
+           (429), operator-change, or a kind that the service has named for some of its paths
 method, route, status   `route` is the template of the path, without ids, or `unknown`
-reason, detail          the name of the problem and its sentence, as the client gets them
+reason, detail          the name of the problem and its sentence, as the client gets them; no sentence of a 404, which has an id
 caller     of a refused request with a valid token: a keyed hash of the token's subject, the same for the same caller
 operator   the name that the token has in the settings
 ids        of an operator's change: the ids in the path
@@ -44,6 +44,11 @@ _PARAMETER = re.compile(r"\\{(\w+)\\}")
 def identify(scope: Scope, subject: str) -> None:
     """Store the caller of this request, for the lines about it."""
     scope["state"]["caller"] = subject
+
+
+def mark_refused(scope: Scope) -> None:
+    """Have the answer logged as `access-refused`, although its status does not say so: to a stranger a labour does not exist."""
+    scope["state"]["refused"] = True
 
 
 class Lines:
@@ -86,10 +91,10 @@ class SecurityLog:
             nonlocal status, refused
             if message["type"] == "http.response.start":
                 status = message["status"]
-                refused = status in KINDS
+                refused = status in KINDS or "refused" in scope["state"]
             elif refused and message["type"] == "http.response.body":
                 refused = False
-                self._log_refusal(scope, KINDS[status or 0], message.get("body", b""), status=status)
+                self._log_refusal(scope, KINDS.get(status or 0, KINDS[403]), message.get("body", b""), status=status)
             await send(message)
 
         try:
@@ -108,8 +113,11 @@ class SecurityLog:
             facts["operator"] = state["operator"]
         if "caller" in state:
             facts["caller"] = hmac.digest(self._key, state["caller"].encode(), "sha256").hex()[:16]
+        facts |= _reason(body)
+        if facts["status"] == 404:
+            facts.pop("detail", None)  # it repeats the id
         route, _ = self._routes.find(scope["path"])
-        log.warning("security event", kind=kind, method=scope["method"], route=route, **facts, **_reason(body))
+        log.warning("security event", kind=kind, method=scope["method"], route=route, **facts)
 
     def _log_change(self, scope: HTTPScope, **facts: Any) -> None:
         route, ids = self._routes.find(scope["path"])

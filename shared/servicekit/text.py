@@ -10,7 +10,7 @@ they are part of the OpenAPI description.
 
 A third rule is for texts that other people are shown or sent, such as a name or an announcement: `problem_for_readers`. It
 refuses links, since a stranger's text must not lead anywhere, and characters that make a text differ from what is seen. Of a name
-`problem_with_name` refuses phone numbers as well.
+`problem_with_name` refuses phone numbers, our own name and the signs of a sentence as well.
 """
 
 import re
@@ -79,8 +79,19 @@ _NOT_SEEN_IN_A_DOMAIN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Mc", "Me", "Mn
 
 MOST_DIGITS = 4  # in a name: the shortest numbers that a phone can call or text and that cost extra have five
 
+OURS = "fernlabour"  # every text begins with our name
+
+# The signs that begin speech or end a sentence, and characters that look like a colon.
+_SPEECH = re.compile("[:!?\u02d0\u037e\u0589\u05c3\u061f\u2236\ua789]")
+# A full stop before anything else, with the word before it.
+_STOP = re.compile(r"(\w*)[^\w.\u06d4\u0964\u1362\u3002]*[.\u06d4\u0964\u1362\u3002]+(?=\s*\S)")
+# What may have a full stop in a name, beside words of one or two letters such as initials, Dr. and St.
+_ABBREVIATIONS = frozenset({"capt", "dra", "hon", "mlle", "mme", "mrs", "prof", "rev", "sgt", "sra", "srta", "ste"})
+
 INVISIBLE = "has an invisible character, or one that changes the direction of writing; remove it"
 LINK = "has a link, or what a phone would show as one; leave it out, and write a space after each full stop and none before"
+OUR_NAME = "has our own name, which no other name may have; leave it out"
+SENTENCE = "has a sign of a sentence (: ! ? or a full stop after a word), which a name may not have; leave it out"
 PHONE_NUMBER = f"has a phone number, or more than {MOST_DIGITS} digits, which a name may not have; leave it out"
 
 
@@ -96,11 +107,22 @@ def problem_for_readers(text: str) -> str | None:
 
 
 def problem_with_name(name: str) -> str | None:
-    """As `problem_for_readers`, and for a phone number: a mother's name is in the question for consent, which people get who
-    have not agreed to anything.
+    """As `problem_for_readers`, and for what makes a name more than a name: a phone number, our own name, or a sentence. A
+    mother's name is in the question for consent, which people get who have not agreed to anything.
     """
-    digits = sum(one.isdigit() for one in unicodedata.normalize("NFKD", name))
-    return PHONE_NUMBER if digits > MOST_DIGITS else problem_for_readers(name)
+    plain = unicodedata.normalize("NFKD", name)
+    if sum(one.isdigit() for one in plain) > MOST_DIGITS:
+        return PHONE_NUMBER
+    if problem := problem_for_readers(name):
+        return problem
+    if OURS in "".join(one for one in plain if one.isalpha()).casefold():
+        return OUR_NAME
+    return SENTENCE if _SPEECH.search(plain) or any(map(_ends_a_sentence, _STOP.findall(plain))) else None
+
+
+def _ends_a_sentence(word: str) -> bool:
+    """Whether a full stop after this word ends a sentence, rather than an abbreviation."""
+    return len(word) > 2 and word.casefold() not in _ABBREVIATIONS
 
 
 def _texts(data: object) -> Iterator[tuple[str, str]]:

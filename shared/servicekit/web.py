@@ -30,7 +30,7 @@ from servicekit.problems import HARDENED, Problem, problem_table
 from servicekit.request_checks import CheckedRequest, check_head
 from servicekit.request_metrics import measured
 from servicekit.request_trace import traced
-from servicekit.security_log import SecurityLog
+from servicekit.security_log import SecurityLog, mark_refused
 
 log = get_logger()
 
@@ -116,12 +116,14 @@ def create_app(
     page_token: Callable[[], str] | None = None,
     log_key: str = "",
     log_kinds: Mapping[str, str] | None = None,
+    refusals: tuple[type[Exception], ...] = (),
 ) -> Litestar:
     """Pages of other origins may call the API only if they are listed in `cors_origins`.
 
     `local_names` are for local mode, where every secret is known: the server then answers only to them and to the names of this
     machine, because a page could otherwise reach it under a name of its own. In local mode `page_token` makes the token that the
-    page of the API fills in. `log_key` and `log_kinds` are the options of `SecurityLog`.
+    page of the API fills in. `log_key` and `log_kinds` are the options of `SecurityLog`, which also
+    logs the errors of `refusals`, whatever their status.
     """
     if page_token and not local_names:
         raise ValueError("A token for the page of the API is for local mode only: every visitor could use it.")
@@ -129,6 +131,12 @@ def create_app(
     app = _application(
         [*routes, *_health(ready)], problems, dependencies, document, plugins, limits, [asynccontextmanager(lifespan)]
     )
+
+    async def mark_refusal(error: Exception, scope: Scope) -> None:
+        if isinstance(error, refusals):
+            mark_refused(scope)
+
+    app.after_exception.append(mark_refusal)
     # The innermost layer first. CORS is outside those that refuse: a browser hides an answer without its headers from the page.
     admission = app.state.admission = Admission(check_head(app.asgi_handler), limits)
     cors = CORSConfig(allow_origins=list(cors_origins))

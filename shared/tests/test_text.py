@@ -4,7 +4,15 @@
 
 import pytest
 
-from servicekit.text import INVISIBLE, LINK, PHONE_NUMBER, problem_for_readers, problem_with_name
+from servicekit.text import (
+    INVISIBLE,
+    LINK,
+    OUR_NAME,
+    PHONE_NUMBER,
+    SENTENCE,
+    problem_for_readers,
+    problem_with_name,
+)
 
 ZERO_WIDTH_JOINER, VARIATION = "\u200d", "\ufe0f"
 
@@ -126,3 +134,61 @@ def test_a_name_has_no_phone_number_however_it_is_written(name: str) -> None:
 
 def test_a_name_has_no_link_either() -> None:
     assert problem_with_name("bit.ly/abc") == LINK
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "FernLabour",
+        "Fern Labour",
+        "fern-labour support",
+        "F.E.R.N. Labour",
+        "\U0001d405ern\U0001d40b\u00e4bour",  # ornamental letters, and an accent that is lost in GSM-7
+        "\uff26\uff25\uff32\uff2e LABOUR",
+    ],
+)
+def test_a_name_does_not_have_ours_however_it_is_written(name: str) -> None:
+    assert problem_with_name(name) == OUR_NAME
+    assert problem_for_readers(name) is None, "an announcement may have it, in quotation marks"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Ada. Pay now",
+        "Your Bank. Ring us",
+        "Ada\u2026 pay now",
+        "Ada). Pay",
+        "\u307f\u3093\u306a\u3002\u307f\u3093\u306a",
+        "Bank: pay",
+        "Bank\uff1a pay",
+        "Bank\ua789 pay",
+        "You have won!",
+        "Ada\u203c",
+        "Ada? Pay now",
+        "\u0622\u062f\u0627\u061f",
+    ],
+)
+def test_a_name_is_no_sentence(name: str) -> None:
+    """It would go on in our name: "FernLabour: Ada. Pay now would like to text you"."""
+    assert problem_with_name(name) == SENTENCE
+    assert problem_for_readers(name) is None, "an announcement may be one"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Mrs. Smith",
+        "Dr. M. O'Neill-M\u00fcller",
+        "J.R. Smith",
+        "Jos\u00e9 M\u00aa. Garc\u00eda",
+        "Sam Smith Jr.",
+        "Prof. St. John Ph.D.",
+        "Ada.",
+        "Fern",
+        "Fern Labarre",
+        "\u0410\u0434\u0430 \u041b. \u0411.",
+    ],
+)
+def test_initials_and_abbreviations_are_parts_of_a_name(name: str) -> None:
+    assert problem_with_name(name) is None

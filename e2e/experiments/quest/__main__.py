@@ -1,5 +1,6 @@
 """`fern quest`: compare six designs, from naive to ours, under the same faults; `fern quest sms`: the sending of texts alone;
-`fern quest deltas`: the counting of contractions; `fern quest risks`: what designs lose or repeat in a month.
+`fern quest deltas`: the counting of contractions; `fern quest consent`: who is texted without consent; `fern quest risks`: what
+designs lose or repeat in a month.
 
 Exit code 1 if our design lost, duplicated or invented a text, or if `--check` finds other numbers in the documentation; 2 for
 invalid options.
@@ -15,6 +16,7 @@ import click
 
 from e2e.experiments import documentation
 from e2e.experiments.quest.chart import svg
+from e2e.experiments.quest.consents import main as consent
 from e2e.experiments.quest.deltas.command import main as deltas
 from e2e.experiments.quest.designs import DESIGNS
 from e2e.experiments.quest.environment import MOST_LABOURS
@@ -119,6 +121,7 @@ def list_faults(as_json: bool) -> None:
 quest.add_command(sms)
 quest.add_command(risks)
 quest.add_command(deltas)
+quest.add_command(consent)
 
 if __name__ == "__main__":
     quest(prog_name="fern quest")

@@ -11,7 +11,7 @@ from labour.http.document import FOR_OPERATORS, PAGE_USER, PUBLIC
 from labour.http.labours import LabourController, show_told
 from labour.http.limits import limit_requests, limit_streams
 from labour.http.live import Changes, LiveController
-from labour.http.problems import PROBLEMS
+from labour.http.problems import PROBLEMS, REFUSALS
 from labour.http.responses import provide_commands, provide_queries
 from labour.http.statistics import StatisticsOperations, get_statistics
 from labour.http.subscribers import SubscriberController, SubscriptionController
@@ -81,6 +81,7 @@ def build(settings: ApiSettings) -> Apis:
         local_names=local_names,
         page_token=(lambda: tokens.issue(PAGE_USER)) if tokens.is_local else None,
         log_key=settings.security_log_key,
+        refusals=REFUSALS,
     )
     for_operators = create_operator_app(
         FOR_OPERATORS,

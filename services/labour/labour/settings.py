@@ -4,7 +4,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from labour.application.allowances import COUNTRIES, Allowances
+from labour.application.allowances import Allowances
+from servicekit.countries import load_countries
 from servicekit.http_limits import HttpLimits
 from servicekit.operator_access import OperatorSettings
 from servicekit.settings import Environment
@@ -28,7 +29,7 @@ class ApiSettings:
     TOKEN_SECRET             the shared secret of local tokens; ignored outside local mode
     LABOUR_API_HOST, LABOUR_API_PORT   the address of the API (127.0.0.1, 8401)
     SMS_COUNTRIES            countries whose mobile numbers may be texted, as ISO 3166 codes separated by commas (North
-                             America, Australia, New Zealand and most of western Europe: application/allowances.py)
+                             America, Australia, New Zealand and most of western Europe: servicekit/countries.py)
     LABOURS_PER_DAY, PEOPLE_PER_DAY, SEGMENTS_PER_DAY   what an account may use in a day, over all its labours:
                              labours planned (5), people added (60), segments of announcements (1000); local 1000, 10000, 1000000
     CORS_ORIGINS             origins of pages that may call the API from a browser, separated by commas (none)
@@ -90,20 +91,8 @@ class ApiSettings:
 def _allowances(environment: Environment) -> Allowances:
     default = Allowances(labours=1000, people=10_000, segments=1_000_000) if environment.local else Allowances()
     return Allowances(
-        _countries(environment),
+        load_countries(environment),
         labours=environment.number("LABOURS_PER_DAY", default.labours, int, least=1),
         people=environment.number("PEOPLE_PER_DAY", default.people, int, least=1),
         segments=environment.number("SEGMENTS_PER_DAY", default.segments, int, least=1),
     )
-
-
-def _countries(environment: Environment) -> frozenset[str]:
-    codes = frozenset(environment.optional("SMS_COUNTRIES", COUNTRIES).replace(",", " ").upper().split())
-    if environment.optional("SMS_COUNTRIES"):
-        from phonenumbers import SUPPORTED_REGIONS  # slow to import, and every process reads the settings
-
-        for code in sorted(codes - SUPPORTED_REGIONS):
-            environment.refuse(
-                f"SMS_COUNTRIES has {code!r}, which is not the code of a country: write it like GB,IE,US"
-            )
-    return codes

@@ -58,6 +58,7 @@ labour_table = Table(
     Column("announcements", Integer, nullable=False, server_default="0"),
     Column("notes", Text),
     Column("roster_version", Integer, nullable=False),
+    Column("contractions_ever", Integer, nullable=False, server_default="0"),
     Column("version", Integer, nullable=False),
 )
 

@@ -134,10 +134,24 @@ async def test_every_route_says_who_may_holds_to_it_and_logs_each_refusal(
                 assert answer.headers["content-type"].startswith("application/problem+json")
             events = security_events(logs)
             named = [one.pop("caller", None) is not None for one in events]
-            assert events == expected_events(answer, method, path)
+            assert events == expected_events(answer, method, path, hidden=True)
             assert named == ([who is not None] if events else [])
             assert house.labour.rpartition("/")[2] not in str(events)
             assert ALAN["phone"] not in str(events)
+
+
+async def test_a_labour_that_does_not_exist_and_one_that_is_hidden_have_one_answer_and_the_log_has_the_second_only(
+    house: House,
+) -> None:
+    for method, path in (("GET", ""), ("PUT", "/begin"), ("GET", "/events")):
+        with capture_logs() as logs:
+            hidden = await house.ask("stella", method, f"{house.labour}{path}")
+            absent = await house.ask("stella", method, f"{LABOURS}/{SOME}{path}")
+
+        [event] = security_events(logs)
+        assert (event["kind"], event["status"], event["reason"]) == ("access-refused", 404, "no-such-labour")
+        assert hidden.status_code == absent.status_code == 404
+        assert hidden.json() | {"detail": ""} == absent.json() | {"detail": ""}
 
 
 async def test_a_subscriber_reads_the_course_of_the_labour_and_nothing_about_other_subscribers(house: House) -> None:

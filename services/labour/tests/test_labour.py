@@ -15,7 +15,7 @@ from contracts.events import (
 )
 from labour.domain import errors
 from labour.domain.contraction import Phase
-from labour.domain.labour import CONTRACTION_LIMIT, Labour
+from labour.domain.labour import CONTRACTION_LIMIT, EVER_LIMIT, Labour
 from labour.domain.subscriber import PEOPLE_LIMIT, REQUEST_LIMIT, ROSTER_LIMIT
 from labour.domain.update import LONGEST_COOLDOWN, UpdateKind, cooldown_after
 from tests.labour_parts import MINUTE, NOW, SECOND, a_contraction, events_of, planned
@@ -170,7 +170,18 @@ def test_adding_and_removing_does_not_make_room_for_more_people_than_a_labour_ma
     assert len(labour.subscribers) == PEOPLE_LIMIT
 
 
-def test_contractions_are_bounded_and_deleting_one_makes_room() -> None:
+def test_deleting_and_adding_contractions_is_bounded_too() -> None:
+    """A deleted contraction stays in the statistics, and each start is an event."""
+    labour = begun()
+    for _ in range(EVER_LIMIT):
+        contraction = labour.start_contraction(NOW, NOW)
+        labour.delete_contraction(contraction.id, NOW)
+
+    with pytest.raises(errors.TooMany, match="at most 3000 contractions"):
+        labour.start_contraction(NOW, NOW)
+
+
+def test_contractions_at_a_time_are_bounded_and_deleting_one_makes_room() -> None:
     labour = begun()
     long_ago = NOW - 2 * CONTRACTION_LIMIT * MINUTE
     labour.contractions = [a_contraction(long_ago + number * MINUTE, SECOND) for number in range(CONTRACTION_LIMIT)]

@@ -3,6 +3,7 @@
 import pytest
 from httpx import AsyncClient
 
+from e2e.support.api import speaking_as
 from labour.application.allowances import DEFAULT_ALLOWANCES
 from labour.domain.errors import NotAPhoneNumber, PhoneNotSupported
 from labour.domain.phone import to_e164
@@ -70,6 +71,21 @@ async def test_the_countries_are_a_setting_and_the_refusal_says_what_to_do(labou
     problem = assert_problem(refused, 400, "phone-not-supported")
     assert (problem["fields"][0]["field"], "Use a number of" in problem["detail"]) == ("phone", True)
     assert added.status_code == 201
+
+
+async def test_a_request_is_not_approved_if_its_country_was_removed_from_the_list_meanwhile(
+    labour_client: AsyncClient, labour_url: str
+) -> None:
+    labour = await plan(labour_client)
+    token = (await labour_client.post(f"{labour}/invites", json={})).json()["token"]
+    asked = {"token": token, "name": "Grace", "phone": "+12025550123"}
+    person = (await labour_client.post("/api/v1/subscriptions", json=asked, headers=speaking_as("grace"))).json()["id"]
+
+    async with api_process(labour_url, SMS_COUNTRIES="IE") as client:
+        refused = await client.put(f"{labour}/subscribers/{person}/approve")
+
+    assert_problem(refused, 400, "phone-not-supported")
+    assert (await labour_client.get(labour)).json()["subscribers"][0]["state"] == "requested"
 
 
 def test_a_country_that_does_not_exist_keeps_the_process_from_starting() -> None:

@@ -36,10 +36,11 @@ async def test_it_is_refused_wherever_others_read_it_and_nothing_is_stored(
     assert await fetch(labour_engine, "SELECT count(*) FROM labour_update") == [0]
 
 
-async def test_a_name_with_a_phone_number_is_refused_and_an_announcement_with_one_is_not(
-    labour_client: AsyncClient,
+@pytest.mark.parametrize("bad", ["Your bank 0800 111 2222", "Ada. FernLabour: Pay now"], ids=["number", "sentence"])
+async def test_a_name_with_a_phone_number_or_a_sentence_is_refused_and_an_announcement_with_one_is_not(
+    labour_client: AsyncClient, bad: str
 ) -> None:
-    labour, bad = await plan(labour_client), "Your bank 0800 111 2222"
+    labour = await plan(labour_client)
     token = (await labour_client.post(f"{labour}/invites", json={})).json()["token"]
 
     for path, body in (

@@ -19,6 +19,8 @@ SMS_TIMEOUT_SECONDS       how long a call may take, in seconds; at most half a l
 SMS_PER_SECOND            calls a second of the sending number, by all dispatchers together (1; local 100)
 SMS_MOST_WAITING          announcements of one labour that may wait to be sent; more are failed (500)
 SMS_SEGMENTS_PER_NUMBER   SMS segments a day (UTC) to one number, about all labours; births up to twice that (40; local 10000)
+SMS_COUNTRIES             the countries whose numbers are called, as for the Labour service, which checks them when they are
+                          added. Messages to other ones are failed, also if they were added under a longer list (all)
 SMS_CONSENT               required: a number gets only the question for consent until its owner agrees; assumed: no number is
                           asked, refused outside local mode (required; local assumed)
 SMS_CONSENT_HOURS         how long a message waits for that consent, in hours (48)
@@ -40,6 +42,7 @@ from datetime import UTC, datetime
 from messaging.errors import SettingsError
 from notification.domain.consent import Mode
 from notification.domain.notification import MOST_WAITING, Policy
+from servicekit.countries import load_countries
 from servicekit.http_limits import HttpLimits
 from servicekit.operator_access import OperatorSettings
 from servicekit.settings import Environment
@@ -52,7 +55,9 @@ from servicekit.worker_settings import (
 
 GOOGLE = ("https://accounts.google.com", "accounts.google.com")  # the issuers of push tokens
 ACCOUNT_SID, AUTH_TOKEN = re.compile(r"AC[0-9a-f]{32}"), re.compile(r"[0-9a-f]{32}")
-SENDER = re.compile(r"\+[1-9][0-9]{6,14}|[0-9]{5,6}|(?=.*[A-Za-z])[A-Za-z0-9 ]{1,11}")  # number, short code, name
+SENDER = re.compile(
+    r"\+[1-9][0-9]{6,14}|[0-9]{5,6}"
+)  # a number or a short code: to a name a person cannot reply YES or STOP
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +150,7 @@ class DispatcherSettings:
     timeout_seconds: float
     per_second: float
     segments_per_number: int
+    countries: frozenset[str]
     consent_seconds: float
     restored_at: datetime | None
 
@@ -163,7 +169,7 @@ class DispatcherSettings:
                 environment,
                 "TWILIO_FROM",
                 SENDER,
-                "a number such as +12025550100, a short code, or a name",
+                "a number such as +12025550100, or a short code: people must be able to reply",
                 local="+15005550006",
             ),
             twilio_base_url=environment.url("TWILIO_BASE_URL", environment.local_only("TWILIO_BASE_URL")),
@@ -174,6 +180,7 @@ class DispatcherSettings:
             timeout_seconds=environment.number("SMS_TIMEOUT_SECONDS", 3.0 if local else 10.0, float, least=0.05),
             per_second=environment.number("SMS_PER_SECOND", 100.0 if local else 1.0, float, least=0.01),
             segments_per_number=environment.number("SMS_SEGMENTS_PER_NUMBER", 10_000 if local else 40, int, least=1),
+            countries=load_countries(environment, default=""),
             consent_seconds=_consent_seconds(environment),
             restored_at=_restored_at(environment),
         )

@@ -6,7 +6,8 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from messaging.errors import SettingsError
-from notification.delivery import consents
+from notification.delivery import consents, ledger
+from notification.delivery.dispatcher import AFTER_CALL
 from notification.domain.consent import Mode
 from notification.settings import ApiSettings
 
@@ -21,7 +22,7 @@ from .consent_parts import (
     send_all,
     states,
 )
-from .sms_parts import PHONE, PostOffice
+from .sms_parts import PHONE, PostOffice, held_at, notification
 
 BEGUN = "FernLabour: Ada is in labour. We will tell you when the baby is here. Reply STOP to stop."
 BORN = "FernLabour: The baby is here! Ada has given birth. Reply STOP to stop."
@@ -86,6 +87,45 @@ async def test_a_number_without_an_answer_is_asked_again_after_thirty_days_if_it
     await send_all(office)
 
     assert on_the_phone(office) == [ASKED.format("Ada"), ASKED.format("Ida")]
+
+
+@pytest.mark.parametrize("end", ["FAILED", "UNDELIVERED"])
+async def test_a_number_is_asked_again_a_day_after_a_question_that_did_not_arrive(office: PostOffice, end: str) -> None:
+    course = Course()
+    await handle(office, course.add())
+    office.fault(
+        "refused" if end == "FAILED" else "undelivered", times=1, **({"code": 21606} if end == "FAILED" else {})
+    )
+    await send_all(office)
+    [question] = await ledger_rows(office)
+    if end == "UNDELIVERED":
+        assert await office.callback(question["id"], "undelivered", sid=question["sid"])
+    assert await states(office) == [("consent.requested", end)]
+
+    await handle(office, course.begin())
+    await grow_older(office, table="consent", column="asked_at", days=1)
+    await handle(office, course.announce())
+    await handle(office, course.complete())
+    office.clear_faults()
+    await send_all(office)
+
+    rows = await ledger_rows(office)
+    assert [row["state"] for row in rows] == [end, "SENT", WAITING, WAITING, WAITING]
+    await office.reply("YES")
+    await send_all(office)
+    assert on_the_phone(office)[-1] == BORN
+
+
+async def test_a_number_is_not_asked_again_a_day_after_a_question_that_may_still_arrive(office: PostOffice) -> None:
+    await handle(office, Course().add())
+    await grow_older(office, table="consent", column="asked_at", days=2)
+
+    await handle(office, Course("Eve").add())
+    await send_all(office)
+    await handle(office, Course("Ida").add())
+    await send_all(office)
+
+    assert on_the_phone(office) == [ASKED.format("Ada")]
 
 
 async def test_a_person_on_a_roster_from_before_is_asked_at_the_first_text(office: PostOffice) -> None:
@@ -284,6 +324,34 @@ async def test_an_opt_out_that_only_the_provider_knew_drops_what_waits(office: P
     assert len(await reasons(office, "notification.failed")) == 2
 
 
+async def test_a_start_during_a_call_is_not_undone_by_the_refusal_of_that_call(office: PostOffice) -> None:
+    """The refusal is about a STOP that the provider had before the call. It has the START by now."""
+    await handle(office, (course := Course()).add())
+    await send_all(office)
+    await office.reply("YES")
+    await handle(office, course.begin())
+    office.fault("refused", code=21610, times=1)
+
+    async with held_at(AFTER_CALL, office.dispatcher().run_once()):
+        await office.reply("START")
+    await handle(office, course.complete())
+    await send_all(office)
+
+    assert await consent_of(office) == "GRANTED"
+    assert on_the_phone(office) == [ASKED.format("Ada"), BORN]
+
+
+async def test_a_text_in_the_queue_is_not_sent_without_consent_however_it_came_there(office: PostOffice) -> None:
+    one = notification()
+    async with office.units() as uow:
+        await ledger.insert_pending(uow, [one], consent_required=True)
+        await uow.connection.execute("INSERT INTO consent (phone, state) VALUES ($1, 'ASKED')", PHONE)
+
+    await send_all(office)
+
+    assert (await office.state(one.id), on_the_phone(office)) == ("FAILED", [])
+
+
 # No answer
 
 
@@ -314,6 +382,8 @@ async def test_an_answer_and_the_end_of_the_wait_read_only_what_waits(office: Po
         ):
             plan = await uow.connection.fetch(f"EXPLAIN {statement}", *arguments)
             assert "notification_waiting" in str(plan), statement
+        await uow.connection.execute("SET LOCAL enable_sort = off")
+        assert "notification_question" in str(await uow.connection.fetch(f"EXPLAIN {consents._ASK}", [PHONE]))
 
 
 # Settings and migration

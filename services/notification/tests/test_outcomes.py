@@ -54,6 +54,21 @@ async def test_an_opt_out_holds_for_every_later_message(office: PostOffice) -> N
     assert await office.state(other.id) == "SENT"
 
 
+async def test_a_number_of_a_country_that_is_no_longer_listed_is_not_called(office: PostOffice) -> None:
+    """Also if it was added, and the message was queued, before the list was made shorter."""
+    irish, american, satellite = await office.post(
+        notification("+353851234567"), notification("+12125550123"), notification("+881612345678")
+    )
+
+    await office.dispatcher(countries={"IE"}).run_once()
+
+    assert await office.state(irish.id) == "SENT"
+    for one in (american, satellite):
+        assert (await office.row(one.id))["failure"] == "numbers of this country are not texted"
+        assert await office.events(one.id) == ["notification.failed"]
+        assert office.texts(one) == []
+
+
 async def test_an_opt_in_is_not_undone_by_a_message_under_way(office: PostOffice) -> None:
     await office.reply("STOP")
     await office.post_one()

@@ -17,7 +17,14 @@ LIVE = {
 }
 
 
-@pytest.mark.parametrize("sender", ["+12025550100", "12345", "Fern Labour"])
+def test_the_dispatcher_calls_every_country_unless_it_is_told_which() -> None:
+    assert DispatcherSettings.load(LIVE).countries == frozenset()
+    assert DispatcherSettings.load({**LIVE, "SMS_COUNTRIES": "lt, IE"}).countries == {"LT", "IE"}
+    with pytest.raises(SettingsError, match="'UK', which is not the code of a country"):
+        DispatcherSettings.load({**LIVE, "SMS_COUNTRIES": "UK"})
+
+
+@pytest.mark.parametrize("sender", ["+12025550100", "12345"])
 def test_live_settings_are_accepted(sender: str) -> None:
     assert DispatcherSettings.load({**LIVE, "TWILIO_FROM": sender}).twilio_from == sender
 
@@ -37,6 +44,7 @@ def test_live_settings_are_accepted(sender: str) -> None:
         ("TWILIO_BASE_URL", "https://proxy.example", "TWILIO_BASE_URL is for local runs only"),
         ("TWILIO_ACCOUNT_SID", "SK" + "1f" * 16, "TWILIO_ACCOUNT_SID is not in Twilio's format"),
         ("TWILIO_AUTH_TOKEN", "2e" * 15 + "2", "TWILIO_AUTH_TOKEN is not in Twilio's format"),
+        ("TWILIO_FROM", "Fern Labour", "TWILIO_FROM is not in Twilio's format"),  # no reply is possible to a name
         ("TWILIO_FROM", "+1 202 555 0100", "TWILIO_FROM is not in Twilio's format"),
         ("FERN_CRASH_AT", "relay.published", "FERN_CRASH_AT is for local runs only"),
     ],

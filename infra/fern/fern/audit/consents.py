@@ -1,4 +1,5 @@
-"""Consent in the audit: no number is texted without it, each is asked once, and only a number that was asked is waited for.
+"""Consent in the audit: no number is texted without it, each is asked once, and only a number whose question may have arrived is
+waited for.
 
 An answer and what it does to the messages are one transaction, so one statement never sees the one without the other.
 """
@@ -20,15 +21,18 @@ _AFTER_STOP = """
 
 _ASKED_AGAIN = """
     SELECT id, event_id FROM (
-        SELECT id, event_id, created_at, lag(created_at) OVER (PARTITION BY phone ORDER BY created_at) AS before
-        FROM notification WHERE event_type = 'consent.requested') AS question
-    WHERE created_at < before + interval '30 days'
+        SELECT id, event_id, created_at, lag(created_at) OVER mine AS before, lag(state) OVER mine AS end_of_before
+        FROM notification WHERE event_type = 'consent.requested'
+        WINDOW mine AS (PARTITION BY phone ORDER BY created_at)) AS question
+    WHERE created_at < before + CASE WHEN end_of_before IN ('FAILED', 'UNDELIVERED') THEN interval '1 day'
+        ELSE interval '30 days' END
 """
 
 _WAITING = """
-    SELECT id, event_id, consent.state AS consent, EXISTS (
-        SELECT FROM notification AS question
-        WHERE question.phone = waiting.phone AND question.event_type = 'consent.requested') AS is_asked
+    SELECT id, event_id, consent.state AS consent, (
+        SELECT question.state FROM notification AS question
+        WHERE question.phone = waiting.phone AND question.event_type = 'consent.requested'
+        ORDER BY created_at DESC LIMIT 1) AS question
     FROM notification AS waiting LEFT JOIN consent USING (phone) WHERE waiting.state = 'AWAITING_CONSENT'
 """
 
@@ -42,13 +46,19 @@ async def judge_consents(run: AuditRun) -> None:
         what = f"Message {row['id']} went out after the owner of the number had said STOP."
         report.add("unexplained", row["event_id"], "texts", what)
     for row in await ledger.fetch(_ASKED_AGAIN):
-        what = f"Message {row['id']} asks a number for consent that was asked less than 30 days before."
+        what = f"Message {row['id']} asks a number for consent that was asked not long before."
         report.add("duplicated", row["event_id"], "texts", what)
     for row in await ledger.fetch(_WAITING):
         report.awaiting_consent += 1
-        if not row["is_asked"]:
+        if row["question"] is None:
             what = f"Message {row['id']} waits for a consent, and the number was never asked for it."
             report.add("lost", row["event_id"], "texts", what)
         elif row["consent"] != "ASKED":
             what = f"Message {row['id']} waits for a consent that is {row['consent']} already."
             report.add("lost", row["event_id"], "texts", what)
+        elif row["question"] in ("FAILED", "UNDELIVERED"):
+            what = (
+                f"Message {row['id']} waits for a consent, and the question for it did not arrive. A day after the question the "
+                "next message to the number asks again. If the number is wrong, only the mother can correct it."
+            )
+            report.add("stuck", row["event_id"], "texts", what, f"fern sms ls --state {row['question']}")

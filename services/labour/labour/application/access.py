@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from labour.application.allowances import DEFAULT_ALLOWANCES, Allowances
 from labour.application.usage import Usage
-from labour.domain.errors import NoSuchLabour, NotYours, VersionChanged
+from labour.domain.errors import HiddenLabour, NoSuchLabour, NotYours, VersionChanged
 from labour.domain.labour import Labour
 from labour.domain.subscriber import Role, SubscriberState
 from labour.storage import Labours, labour_table, subscriber_table
@@ -46,16 +46,18 @@ _ALLOWED: dict[Relation, tuple[Action, ...]] = {
 
 
 async def authorize(connection: AsyncConnection, caller: str, labour_id: UUID, action: Action) -> Relation:
-    """Check a query, which loads no labour, and return the caller's relation. Raises as `permit` does."""
+    """Check a query, which loads no labour, and return the caller's relation. Raises as `permit` does, and `NoSuchLabour`."""
     relation = await _stored_relation(connection, caller, labour_id)
+    if relation is None:
+        raise NoSuchLabour(labour_id)
     permit(relation, action, labour_id)
     return relation
 
 
 def permit(relation: Relation, action: Action, labour_id: UUID) -> None:
-    """Raises `NoSuchLabour` for a stranger, and `NotYours` if the caller may see the labour but not do this."""
+    """Raises `HiddenLabour` for a stranger, and `NotYours` if the caller may see the labour but not do this."""
     if relation is Relation.STRANGER:
-        raise NoSuchLabour(labour_id)
+        raise HiddenLabour(labour_id)
     if not relation.may(action):
         raise NotYours(labour_id)
 
@@ -73,8 +75,8 @@ def _relation_of(role: Role | None) -> Relation:
     return Relation.BIRTH_PARTNER if role is Role.BIRTH_PARTNER else Relation.SUBSCRIBER
 
 
-async def _stored_relation(connection: AsyncConnection, caller: str, labour_id: UUID) -> Relation:
-    """The caller's relation by the rows of the database; STRANGER if the labour does not exist."""
+async def _stored_relation(connection: AsyncConnection, caller: str, labour_id: UUID) -> Relation | None:
+    """The caller's relation by the rows of the database; None if the labour does not exist."""
     own_row = and_(
         subscriber_table.c.labour_id == labour_table.c.id,
         subscriber_table.c.user_id == caller,
@@ -82,9 +84,9 @@ async def _stored_relation(connection: AsyncConnection, caller: str, labour_id: 
     )
     statement = select(labour_table.c.mother_id, subscriber_table.c.role).outerjoin(subscriber_table, own_row)
     row = (await connection.execute(statement.where(labour_table.c.id == labour_id))).first()
-    if row is not None and row.mother_id == caller:
-        return Relation.MOTHER
-    return _relation_of(None if row is None else row.role)
+    if row is None:
+        return None
+    return Relation.MOTHER if row.mother_id == caller else _relation_of(row.role)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,7 @@
 from collections.abc import Set
 from dataclasses import dataclass
 
-# Countries with few mobile numbers that pay their owner for each text received
-COUNTRIES = "AT AU BE CA CH CZ DE DK ES FI FR GB GR IE IS IT LU NL NO NZ PL PT SE US"
+from servicekit.countries import COUNTRIES
 
 
 @dataclass(frozen=True, slots=True)

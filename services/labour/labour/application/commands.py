@@ -140,6 +140,7 @@ async def subscribe(context: CommandContext, labour_id: UUID, *, name: str, phon
 
 async def approve(context: CommandContext, labour_id: UUID, subscriber_id: UUID) -> Subscriber:
     approved = (await context.labour(labour_id)).approve(subscriber_id, _now())
+    to_e164(approved.phone, context.allowances.countries)  # the list may be shorter than when the person asked
     context.usage.add_person()
     return approved
 

@@ -38,6 +38,9 @@ class DeliveryStatus(StrEnum):
     FAILED = "failed"
 
 
+# A beginning, a birth and 100 announcements to 50 people are 5,100 messages; the questions for consent come on top.
+TOLD_LIMIT = 6000  # messages in a page
+
 RANKS = {
     DeliveryStatus.SUPERSEDED: 0,
     DeliveryStatus.SENT: 1,
@@ -75,11 +78,13 @@ class ToldRow(msgspec.Struct, frozen=True):
 
 
 class ToldView(msgspec.Struct, frozen=True):
-    """The status of one message as the mother sees it. `name` is empty if the person is no longer known.
+    """The status of one message as the mother sees it. `name` is empty if the person is no longer known. `notification_id` has
+    the order in which messages are created.
 
     `event_type` is `consent.requested` for the message that asks the person whether they agree to be texted.
     """
 
+    notification_id: UUID
     person_id: UUID
     name: str
     event_type: str
@@ -132,19 +137,23 @@ async def list_rows(connection: AsyncConnection, labour_id: UUID) -> list[ToldRo
     return msgspec.convert(await _in_order(connection, labour_id, select(*columns)), list[ToldRow])
 
 
-async def list_told(connection: AsyncConnection, caller: str, labour_id: UUID) -> list[ToldView]:
-    """As `told_about`, for the mother only. The list is not paged, because it is bounded: a beginning, a birth and up to
-    `ANNOUNCEMENT_LIMIT` announcements, with at most `ROSTER_LIMIT` messages each.
-    """
+async def list_told(
+    connection: AsyncConnection, caller: str, labour_id: UUID, *, limit: int, after: UUID | None
+) -> list[ToldView]:
+    """As `told_about`, for the mother only."""
     await authorize(connection, caller, labour_id, Action.MANAGE)
-    return await told_about(connection, labour_id)
+    return await told_about(connection, labour_id, limit=limit, after=after)
 
 
-async def told_about(connection: AsyncConnection, labour_id: UUID) -> list[ToldView]:
+async def told_about(
+    connection: AsyncConnection, labour_id: UUID, *, limit: int = TOLD_LIMIT, after: UUID | None = None
+) -> list[ToldView]:
     """The status of each message, in the order of creation. The caller of this function must have authorised the reader."""
     person = and_(subscriber_table.c.id == told_table.c.person_id, subscriber_table.c.labour_id == labour_id)
     name, news = func.coalesce(subscriber_table.c.name, "").label("name"), told_table.c.status.label("news")
-    statement = select(told_table, name, news).outerjoin(subscriber_table, person)
+    statement = select(told_table, name, news).outerjoin(subscriber_table, person).limit(limit)
+    if after is not None:
+        statement = statement.where(told_table.c.notification_id > after)
     return msgspec.convert(await _in_order(connection, labour_id, statement), list[ToldView])
 
 

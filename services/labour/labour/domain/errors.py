@@ -2,6 +2,7 @@
 
 LabourError
 ├── NoSuchLabour            no labour with this id that the caller may see
+│   └── HiddenLabour        there is one, and the caller is a stranger to it: the same to the caller, and a refusal in the log
 ├── NotYours                the caller may see this labour, but may not do this
 ├── VersionChanged          the labour is no longer in the version that the caller named (If-Match)
 ├── TooBusy                 every attempt lost against a concurrent change; nothing was changed
@@ -45,6 +46,10 @@ class LabourError(Exception):
 class NoSuchLabour(LabourError):
     def __init__(self, labour_id: UUID) -> None:
         super().__init__(labour_id, f"There is no labour {labour_id}.")
+
+
+class HiddenLabour(NoSuchLabour):
+    pass
 
 
 class NotYours(LabourError):

@@ -11,7 +11,9 @@ INVITE_LIMIT = 100  # of a labour, with those that are revoked or expired
 
 
 class Invite:
-    """Only a digest of the token is stored, so an invite cannot be used by reading the database."""
+    """The invite has only a digest of its token. The token itself is stored for a day if the invite was created with an
+    `Idempotency-Key`: in the answer that a repeated request must get again.
+    """
 
     def __init__(self, *, token: str, expires_at: datetime, at: datetime) -> None:
         self.id: UUID = uuid7()

@@ -15,6 +15,7 @@ from labour.domain.update import ANNOUNCEMENT_LIMIT, Update, UpdateKind, cooldow
 from messaging.aggregate import Aggregate
 
 CONTRACTION_LIMIT = 1000  # of a labour: a long one has some three hundred
+EVER_LIMIT = 3000  # contractions of a labour, with those that were deleted: the statistics keep them
 
 
 class Labour(Aggregate):
@@ -31,6 +32,7 @@ class Labour(Aggregate):
         self.announcements = 0
         self.notes: str | None = None
         self.roster_version = 0
+        self.contractions_ever = 0  # started, also those that were deleted
         self.subscribers: list[Subscriber] = []
         self.contractions: list[Contraction] = []
         self.invites: list[Invite] = []
@@ -86,11 +88,14 @@ class Labour(Aggregate):
             raise errors.ContractionRunning(self.id)
         if len(self.contractions) >= CONTRACTION_LIMIT:
             raise errors.TooMany(self.id, "contractions", CONTRACTION_LIMIT, "Delete one that was recorded by mistake.")
+        if self.contractions_ever >= EVER_LIMIT:
+            raise errors.TooMany(self.id, "contractions", EVER_LIMIT, "Those that were deleted count.")
         contraction = Contraction(started_at)
         self._check_times(contraction, now)
         if self.phase is Phase.PLANNED:
             self.begin(now)
         self.contractions.append(contraction)
+        self.contractions_ever += 1
         self.record(
             events.ContractionStarted(labour_id=self.id, contraction_id=contraction.id, started_at=started_at), now
         )

@@ -66,6 +66,7 @@ EXAMPLES = (
     GRACE,
     SubscriptionView(PERSON, LABOUR, "Ada", SubscriberState.REQUESTED, Role.FAMILY_AND_FRIENDS, Channel.SMS),
     ToldView(
+        notification_id=OTHER,
         person_id=PERSON,
         name="Grace",
         event_type="labour.begun",

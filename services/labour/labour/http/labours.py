@@ -11,7 +11,7 @@ from msgspec import Meta
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from labour.application import commands, queries, told
-from labour.application.told import ToldRow, ToldView
+from labour.application.told import TOLD_LIMIT, ToldRow, ToldView
 from labour.application.views import LabourPage, LabourView, SubscribedLabourView, UpdateView, show
 from labour.domain.update import UPDATE_LIMIT, UpdateKind
 from labour.http.responses import PAGE_SIZE, After, Id, Read, Run, etag, no_content, page
@@ -165,9 +165,21 @@ class LabourController(Controller):
         summary="List the messages about a labour and their status.",
         refuses={403: "not-yours"},
     )
-    async def list_told(self, read: Read, labour_id: Id) -> Items[ToldView]:
-        """Only the mother may. A message is listed once it was sent, has failed, or was superseded by a newer one."""
-        return Items(await read(told.list_told, labour_id))
+    async def list_told(
+        self,
+        read: Read,
+        labour_id: Id,
+        limit: Annotated[int, QueryParameter(ge=1, le=TOLD_LIMIT, description=PAGE_SIZE)] = TOLD_LIMIT,
+        after: After = None,
+    ) -> Page[ToldView, UUID]:
+        """Only the mother may, page by page. A message is listed once it was sent, has failed, or was superseded by a newer one.
+        Messages are in the order of their creation.
+        """
+        return await page(
+            lambda number: read(told.list_told, labour_id, limit=number, after=after),
+            limit,
+            lambda last: last.notification_id,
+        )
 
 
 @get(

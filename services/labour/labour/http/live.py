@@ -164,8 +164,8 @@ class LiveController(Controller):
         example='event: end\ndata: {"reason": "token-expired"}\n\n',
     )
     async def follow(self, read: Read, changes: NamedDependency[Changes], labour_id: Id) -> ServerSentEvent:
-        """The mother and approved subscribers may; a caller may have 20 streams open. The stream ends when the
-        caller's access token expires.
+        """The mother and approved subscribers may. A caller may have 20 streams open in each process of the API. The stream ends
+        when the caller's access token expires.
 
         - `labour`: the labour as the reader may see it, first and after each change of what they may read.
         - `told`: the status of all messages, after each change of one; for the mother only.

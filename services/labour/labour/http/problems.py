@@ -11,6 +11,8 @@ from servicekit.problems import Problem
 
 SOON = {"Retry-After": "1"}
 
+REFUSALS = (errors.HiddenLabour, errors.InviteInvalid)  # in the security log, although their answer is 404
+
 
 def _is(status: int, name: str, headers: Mapping[str, str] | None = None) -> Callable[[Exception], Problem]:
     return lambda error: Problem(status, name, str(error), headers)

@@ -127,6 +127,7 @@ class SubscriberController(Controller):
         operation_id="approve_subscriber",
         summary="Approve a request to subscribe.",
         refuses={
+            400: "phone-not-supported",
             404: "not-subscribed",
             409: "labour-already-completed not-possible-now already-subscribed roster-full",
         },

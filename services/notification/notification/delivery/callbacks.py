@@ -74,7 +74,7 @@ async def apply_inbound(
     if not _PHONE.fullmatch(phone):
         log.warning("a reply that is not from a phone number was ignored")
     elif word in STOP_WORDS:
-        dropped = await consents.refuse(uow, [phone])
+        dropped = await consents.refuse(uow, phone)
         log.info("a person opted out", dropped=dropped)
     elif word in START_WORDS and len(body.split()) == 1:
         released = await consents.grant(uow, phone, validity=validity)

@@ -6,6 +6,7 @@ and the changes of all messages that it releases or drops are one transaction.
 """
 
 from collections.abc import Collection
+from uuid import UUID
 
 import asyncpg
 
@@ -13,8 +14,10 @@ from messaging.unit_of_work import UnitOfWork
 from notification.delivery import ledger
 from notification.delivery.queue import ABOUT
 from notification.domain.consent import NEWER_WAITS, OPTED_OUT, REMOVED, TOO_LATE, Consents, ConsentState
+from notification.domain.notification import CONSENT_REQUESTED
 
 ASK_AGAIN_DAYS = 30  # after which an ASKED number without an answer may be asked again
+RETRY_DAYS = 1  # the same, if the last question did not arrive
 
 _READ = "SELECT phone, state FROM consent WHERE phone = ANY($1::text[])"
 
@@ -24,7 +27,10 @@ _ASK = f"""
     INSERT INTO consent (phone, state, asked_at)
     SELECT phone, 'ASKED', clock_timestamp() FROM unnest($1::text[]) AS wanted (phone) ORDER BY phone
     ON CONFLICT (phone) DO UPDATE SET asked_at = excluded.asked_at
-    WHERE consent.state = 'ASKED' AND consent.asked_at < excluded.asked_at - make_interval(days => {ASK_AGAIN_DAYS})
+    WHERE consent.state = 'ASKED' AND consent.asked_at < excluded.asked_at - make_interval(days => CASE (
+            SELECT state FROM notification WHERE phone = consent.phone AND event_type = '{CONSENT_REQUESTED}'
+            ORDER BY created_at DESC LIMIT 1)
+        WHEN 'FAILED' THEN {RETRY_DAYS} WHEN 'UNDELIVERED' THEN {RETRY_DAYS} ELSE {ASK_AGAIN_DAYS} END)
     RETURNING phone
 """  # noqa: S608
 
@@ -34,10 +40,18 @@ _GRANT = """
 """
 
 _REFUSE = """
-    INSERT INTO consent (phone, state, answered_at)
-    SELECT phone, 'REFUSED', clock_timestamp() FROM unnest($1::text[]) AS refused (phone) ORDER BY phone
+    INSERT INTO consent (phone, state, answered_at) VALUES ($1, 'REFUSED', clock_timestamp())
     ON CONFLICT (phone) DO UPDATE SET state = excluded.state, answered_at = excluded.answered_at
     WHERE consent.state <> 'REFUSED'
+"""
+
+# What the provider refuses because of a STOP was refused at the time of the call: an answer that came after it counts more.
+_REFUSE_AT_CALL = """
+    INSERT INTO consent (phone, state, answered_at)
+    SELECT phone, 'REFUSED', max(sending_at) FROM notification WHERE id = ANY($1::uuid[]) GROUP BY phone ORDER BY phone
+    ON CONFLICT (phone) DO UPDATE SET state = excluded.state, answered_at = excluded.answered_at
+    WHERE consent.state <> 'REFUSED' AND (consent.answered_at IS NULL OR consent.answered_at < excluded.answered_at)
+    RETURNING phone
 """
 
 # The newest message to each person about each labour goes to the queue, if it is not too old and the person is still on the list.
@@ -103,12 +117,18 @@ async def grant(uow: UnitOfWork, phone: str, *, validity: float) -> int:
     return len(rows) - _emit(uow, rows)
 
 
-async def refuse(uow: UnitOfWork, phones: Collection[str]) -> int:
+async def refuse(uow: UnitOfWork, phone: str) -> int:
     """Apply a STOP, and return how many waiting messages are dropped. The dispatcher, which reads the consent again, fails those
     in the queue.
     """
-    await uow.connection.execute(_REFUSE, sorted(phones))
-    return _emit(uow, await uow.connection.fetch(_DROP, sorted(phones)))
+    await uow.connection.execute(_REFUSE, phone)
+    return _emit(uow, await uow.connection.fetch(_DROP, [phone]))
+
+
+async def refuse_as_provider(uow: UnitOfWork, notification_ids: Collection[UUID]) -> None:
+    """Apply the STOPs because of which the provider has refused these messages, unless the person has answered since the call."""
+    phones = [row["phone"] for row in await uow.connection.fetch(_REFUSE_AT_CALL, list(notification_ids))]
+    _emit(uow, await uow.connection.fetch(_DROP, phones))
 
 
 async def expire(uow: UnitOfWork, *, validity: float) -> int:

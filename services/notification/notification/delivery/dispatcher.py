@@ -15,6 +15,7 @@ Weakness: the process can be paused between the check of the clock and the first
 
 import asyncio
 import time
+from collections.abc import Set
 from datetime import datetime
 
 from structlog import get_logger
@@ -30,6 +31,7 @@ from notification.delivery.queue import TAKING
 from notification.delivery.recorder import Recorder
 from notification.delivery.spans import sms_span
 from notification.delivery.twilio import (
+    COUNTRY_NOT_ENABLED,
     OPTED_OUT,
     Accepted,
     Misconfigured,
@@ -40,7 +42,8 @@ from notification.delivery.twilio import (
     Unknown,
 )
 from notification.domain import consent
-from notification.domain.notification import Lease, Limits
+from notification.domain.notification import COUNTRY_NOT_TEXTED, Lease, Limits
+from servicekit.countries import country_of
 
 log = get_logger()
 
@@ -55,6 +58,7 @@ class Dispatcher:
     lease_seconds   seconds for which a row belongs to this dispatcher (30); at least twice the timeout of the provider's client
     call_within     seconds after the take in which the call must begin (10)
     in_flight       concurrent calls (50). Once all slots are in use, the next take waits until a fifth of them is free
+    countries       whose numbers are called (all)
     limits          what all dispatchers together may send (no limits)
     restored_at     when the ledger was restored from a backup (never): messages about earlier events are asked about first
     poll_interval   seconds between polls if no wake-up arrives (1)
@@ -72,6 +76,7 @@ class Dispatcher:
         in_flight: int = 50,
         limits: Limits | None = None,
         restored_at: datetime | None = None,
+        countries: Set[str] = frozenset(),
         poll_interval: float = 1.0,
         stop_limit: float = 6.0,
     ) -> None:
@@ -79,7 +84,7 @@ class Dispatcher:
         self._lease_seconds, self._call_within = lease_seconds, call_within
         self._in_flight, self._poll_interval, self._stop_limit = in_flight, poll_interval, stop_limit
         self._recorder = Recorder(units_of_work, self.wake)
-        self._limits, self._restored_at = limits or Limits(), restored_at
+        self._limits, self._restored_at, self._countries = limits or Limits(), restored_at, countries
         self._database = Outage("database")
         self._woken = asyncio.Event()
         self._credentials_backoff = Backoff(base=1.0, cap=60.0)
@@ -180,6 +185,8 @@ class Dispatcher:
     async def _call(self, lease: Lease) -> SendOutcome:
         if lease.suppressed:
             return PermanentlyRefused(OPTED_OUT, consent.OPTED_OUT)
+        if self._countries and country_of(lease.phone) not in self._countries:
+            return PermanentlyRefused(COUNTRY_NOT_ENABLED, COUNTRY_NOT_TEXTED)
         if lease.ask_first:
             return Unknown("it may have been sent before the ledger was restored")
         if ledger.clock() > lease.call_before:

@@ -65,6 +65,7 @@ async def run_dispatcher(stop: asyncio.Event, settings: DispatcherSettings) -> N
         lease_seconds=settings.lease_seconds,
         call_within=settings.call_within,
         restored_at=settings.restored_at,
+        countries=settings.countries,
         limits=Limits(settings.twilio_from, settings.per_second, settings.segments_per_number),
     )
     reconciler = Reconciler(

@@ -13,6 +13,7 @@ from contracts.events import LabourAnnounced
 from notification.domain.notification import (
     BIRTH_FACTOR,
     BIRTH_WAITS,
+    CONSENT_REQUESTED,
     OTHER_PRIORITY,
     PRIORITIES,
     TOO_MANY_TODAY,
@@ -142,7 +143,10 @@ TAKE = f"""
         WHERE notification.id = decided.id AND followers <@ ARRAY(SELECT id FROM follower)
             AND NOT followers && ARRAY(SELECT id FROM head) AND notification.id = ANY(ARRAY(SELECT id FROM head))
         RETURNING {ABOUT}, attempt, phone, body, segments, in_doubt_at,
-            EXISTS (SELECT FROM consent WHERE consent.phone = notification.phone AND consent.state = 'REFUSED') AS suppressed),
+            CASE WHEN consent_required AND event_type <> '{CONSENT_REQUESTED}'
+                THEN NOT EXISTS (SELECT FROM consent WHERE consent.phone = notification.phone AND consent.state = 'GRANTED')
+                ELSE EXISTS (SELECT FROM consent WHERE consent.phone = notification.phone AND consent.state = 'REFUSED')
+            END AS suppressed),
     spent AS (
         INSERT INTO sender_rate (sender, free_at)
         SELECT $3, clock_timestamp() + make_interval(secs => count(*) / $4 - $5)

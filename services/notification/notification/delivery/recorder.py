@@ -123,8 +123,8 @@ class Recorder:
     async def _apply(self, group: Collection[_Waiting]) -> set[UUID]:
         async with self._units_of_work() as uow:
             changed = await ledger.apply(uow, [_transition(one.lease, one.outcome) for one in group], wake=self._wake)
-            if opted_out := {one.lease.phone for one in group if _is_new_opt_out(one.lease, one.outcome)}:
-                await consents.refuse(uow, opted_out)
+            if opted_out := [one.lease.id for one in group if _is_new_opt_out(one.lease, one.outcome)]:
+                await consents.refuse_as_provider(uow, opted_out)
             await AFTER_RECORD()
         return changed
 

@@ -26,6 +26,7 @@ _REFUSALS = {
     21614: "the number is not a mobile phone",
     21635: "the number is a landline",
 }
+COUNTRY_NOT_ENABLED = 21408
 OPTED_OUT = 21610
 _QUEUE_FULL = 21611
 

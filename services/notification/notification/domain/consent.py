@@ -4,7 +4,8 @@
              │               ▼
 (none) ─► ASKED ─ YES ─► GRANTED ─ STOP ─► REFUSED        consent belongs to the number, across labours
    │         ▲               ▲                 │  ▲
-   │         └ after 30 days └──── YES, START ─┘  │       an ASKED number is asked again, if it is needed
+   │         └ after 30 days └──── YES, START ─┘  │       an ASKED number is asked again, if it is needed;
+   │           or 1 day                           │       after 1 day if the question did not arrive
    └───────────────────────── STOP ───────────────┘       a YES of a number that was never asked changes nothing
 
 What happens to a message, by the consent of its number:

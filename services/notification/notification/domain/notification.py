@@ -66,6 +66,7 @@ BIRTH_FACTOR = 2  # births are sent up to so many times the limit of a number an
 
 # Why a message was not sent, in words for the mother.
 TOO_MANY_WAITING = "too many announcements of this labour were waiting to be sent"
+COUNTRY_NOT_TEXTED = "numbers of this country are not texted"
 TOO_MANY_TODAY = "this number has had too many messages today"
 
 

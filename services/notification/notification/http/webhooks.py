@@ -7,6 +7,7 @@ from uuid import UUID
 
 from litestar import Controller, Request, Response, post
 from litestar.di import NamedDependency, Provide
+from litestar.enums import RequestEncodingType
 from litestar.params import FromQuery, QueryParameter
 from structlog import get_logger
 from twilio.request_validator import RequestValidator
@@ -30,8 +31,13 @@ _CODE = re.compile(r"[0-9]{1,9}")
 
 
 async def signed_form(request: Request[Any, Any, Any], settings: NamedDependency[ApiSettings]) -> Form:
-    """The form of a request that Twilio has signed. The signature covers the URL that Twilio called, and the form."""
-    form = {key: str(value) for key, value in (await request.form()).items()}
+    """The form of a request that Twilio has signed. The signature covers the URL that Twilio called, and the form.
+
+    Twilio sends no other content type. Litestar's parser of multipart bodies fails on bytes that are not UTF-8, so any other body
+    is read as an empty form, which the signature does not fit.
+    """
+    is_form = request.content_type[0] == RequestEncodingType.URL_ENCODED
+    form = {key: str(value) for key, value in (await request.form()).items()} if is_form else {}
     query = request.scope["query_string"].decode("latin-1")
     url = settings.public_url + request.url.path + (f"?{query}" if query else "")
     signature = request.headers.get("x-twilio-signature", "")

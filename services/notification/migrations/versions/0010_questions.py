@@ -1,0 +1,10 @@
+"""An index of the questions for consent, by number: whether the last one arrived decides when the number is asked again."""
+
+from servicekit.migrations import create_index
+
+revision = "0010"
+down_revision = "0008"
+
+
+def upgrade() -> None:
+    create_index("notification_question", "notification (phone, created_at) WHERE event_type = 'consent.requested'")
