@@ -11,6 +11,7 @@ import functools
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence, Sized
+from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -56,7 +57,7 @@ _doubled = _counter("fern.sms.doubled", description="Second messages that the pr
 _tap_to_sms = _histogram(
     "fern.tap_to_sms",
     "s",
-    "From the event until the provider accepted its SMS.",
+    "From the event, or the consent that its SMS waited for, until the provider accepted the SMS.",
     explicit_bucket_boundaries_advisory=_TAP_SECONDS,
 )
 _requests = _histogram(
@@ -189,6 +190,7 @@ class Sent(NamedTuple):
     event_type: str
     at: float  # Unix time
     traceparent: str | None = None  # of the trace that a measurement of it is an example of
+    released_at: datetime | None = None  # when it could be sent, if it had to wait for consent
 
 
 def messages_moved(states: Iterable[str], sent: Iterable[Sent] = ()) -> None:
@@ -197,10 +199,10 @@ def messages_moved(states: Iterable[str], sent: Iterable[Sent] = ()) -> None:
         return
     for state, count in Counter(states).items():
         _transitions.add(count, {"state": str(state)})
-    for event_id, event_type, at, traceparent in sent:
+    for event_id, event_type, at, traceparent, released_at in sent:
         if event_id.version == 7:  # the first 48 bits are the time at which it was made, in milliseconds
-            seconds = max(0.0, at - (event_id.int >> 80) / 1000)
-            _tap_to_sms.record(seconds, {"event_type": event_type}, telemetry.context_of(traceparent))
+            since = (event_id.int >> 80) / 1000 if released_at is None else released_at.timestamp()
+            _tap_to_sms.record(max(0.0, at - since), {"event_type": event_type}, telemetry.context_of(traceparent))
 
 
 def sms_doubled() -> None:

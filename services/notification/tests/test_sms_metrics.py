@@ -1,5 +1,8 @@
 """What becomes of each SMS is in the metrics of the process that did it."""
 
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -7,8 +10,10 @@ from e2e.support import metrics
 from e2e.support.metrics import value
 from messaging.backlog import read_once
 from messaging.database import driver_connection, transaction
+from messaging.retention import first_id
 from notification.delivery import backlog
 
+from .consent_parts import Course, handle, send_all
 from .sms_parts import SID, PostOffice, client, notification
 
 
@@ -86,6 +91,52 @@ async def test_the_backlog_of_the_ledger_is_read_with_its_ages(
     assert value("fern_notification_in_doubt", service="tests") == 1
     assert value("fern_notification_pending", service="tests") == 3
     assert 7200 <= value("fern_notification_oldest_in_doubt_seconds", service="tests") < 7300
+    assert 3600 <= value("fern_notification_oldest_pending_seconds", service="tests") < 3700
+
+
+async def test_the_time_that_a_message_waits_for_consent_is_not_measured(
+    office: PostOffice, notification_engine: AsyncEngine
+) -> None:
+    before = told("labour.begun"), told("labour.begun", le="60.0")
+    course = Course()
+    await handle(office, course.add())
+    await send_all(office)
+    await handle(office, course.begin())
+    async with office.units() as uow:
+        await uow.connection.execute(
+            """UPDATE notification SET event_id = $1, created_at = created_at - interval '2 hours'
+            WHERE state = 'AWAITING_CONSENT'""",
+            UUID(int=first_id(datetime.now(UTC) - timedelta(hours=2)).int | 7 << 76 | 8 << 60),  # of version 7
+        )
+
+    await office.reply("YES", validity=86400)
+
+    await read_once(notification_engine, backlog.read)
+    assert value("fern_notification_pending", service="tests") == 1
+    assert value("fern_notification_oldest_pending_seconds", service="tests") < 60
+    await send_all(office)
+    assert [told("labour.begun") - before[0], told("labour.begun", le="60.0") - before[1]] == [1, 1]
+
+
+async def test_a_message_that_is_put_back_is_as_old_as_before(
+    office: PostOffice, notification_engine: AsyncEngine
+) -> None:
+    course = Course()
+    await handle(office, course.add())
+    await send_all(office)
+    await handle(office, course.begin())
+    await office.reply("YES")
+    hour_ago = "clock_timestamp() - interval '1 hour'"
+    async with office.units() as uow:
+        await uow.connection.execute(f"UPDATE notification SET released_at = {hour_ago} WHERE state = 'PENDING'")
+
+    async with client("http://127.0.0.1:9") as unreachable:
+        await office.dispatcher(unreachable).run_once()
+
+    async with office.units() as uow:
+        put_back = f"UPDATE notification SET next_attempt_at = {hour_ago} WHERE state = 'PENDING' AND attempt = 1"
+        assert await uow.connection.execute(put_back) == "UPDATE 1"
+    await read_once(notification_engine, backlog.read)
     assert 3600 <= value("fern_notification_oldest_pending_seconds", service="tests") < 3700
 
 
