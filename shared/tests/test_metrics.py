@@ -117,7 +117,7 @@ async def test_deliveries_are_counted_by_what_became_of_them(
         await pull_all(bus, f"tests.{Happened.type}"), key=lambda message: json.loads(message.data)["number"]
     )
     outcomes = ("handled", "repeat", "contended", "early", "failed", "dead")
-    reasons = ("reaction-failed", "bad-payload")
+    reasons = ("reaction-failed", "bad-payload", "deliveries-exhausted")
 
     def counts() -> dict[str, float]:
         letters = {one: value("fern_dead_letters_total", consumer="tests", reason=one) for one in reasons}
@@ -130,6 +130,8 @@ async def test_deliveries_are_counted_by_what_became_of_them(
 
     early.add(2)
     assert await handling(one, again(one), two) == {"handled": 1, "repeat": 1, "early": 1}
+    assert await handling(again(two, attempt=99)) == {"early": 1}
+    assert await handling(again(two, attempt=100)) == {"early": 1, "dead": 1, "deliveries-exhausted": 1}
     early.clear()
     assert await handling(one, two) == {"repeat": 1, "handled": 1}
     assert await handling(bad) == {"failed": 1}
