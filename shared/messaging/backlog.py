@@ -16,8 +16,8 @@ from structlog import get_logger
 
 from messaging import metrics
 from messaging.database import describe, driver_connection, is_transient, transaction
+from messaging.gauges import backlog
 from messaging.lanes import ABOVE_BOUND, IN_ORDER, PENDING
-from messaging.metrics import backlog
 from messaging.outbox import LANES
 
 log = get_logger()

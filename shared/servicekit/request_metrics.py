@@ -9,6 +9,9 @@ from messaging import metrics
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNROUTED = "none"  # refused before its route was looked up, or there is no such route
+# Who sends requests to these paths; all others come from clients. Probes are not counted. The bus is a caller of its own, because
+# the answer 503 tells it to deliver an event again, for example one that is early.
+CALLERS = {"/health/": None, "/metrics": None, "/webhooks/": "provider", "/pubsub/": "bus"}
 
 
 def measured(app: ASGIApp) -> ASGIApp:
@@ -34,6 +37,10 @@ def measured(app: ASGIApp) -> ASGIApp:
         finally:
             route = scope.get("path_template") or UNROUTED
             method = scope["method"] if scope["method"] in METHODS else "_OTHER"
-            metrics.request_answered(str(route), method, status, time.perf_counter() - started)
+            metrics.request_answered(str(route), method, status, time.perf_counter() - started, _caller(scope["path"]))
 
     return handle
+
+
+def _caller(path: str) -> str | None:
+    return next((caller for prefix, caller in CALLERS.items() if path.startswith(prefix)), "client")

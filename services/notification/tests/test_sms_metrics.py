@@ -35,6 +35,11 @@ def told(event_type: str, **bucket: str) -> float:
     return value(f"fern_tap_to_sms_seconds_{suffix}", event_type=event_type, **bucket)
 
 
+def id_from_before(**ago: int) -> UUID:
+    """A UUIDv7 of that long ago."""
+    return UUID(int=first_id(datetime.now(UTC) - timedelta(**ago)).int | 7 << 76 | 8 << 60)
+
+
 async def test_an_accepted_message_is_counted_with_the_time_since_the_event(office: PostOffice) -> None:
     before = attempts("accepted"), moved("SENT"), told("labour.completed"), told("labour.completed", le="60.0")
     await office.post(notification(event_type="labour.completed"))
@@ -94,10 +99,24 @@ async def test_the_backlog_of_the_ledger_is_read_with_its_ages(
     assert 3600 <= value("fern_notification_oldest_pending_seconds", service="tests") < 3700
 
 
+async def test_a_message_that_is_sent_more_than_a_minute_after_its_event_is_late(office: PostOffice) -> None:
+    before = value("fern_sms_late_total")
+    await office.post_one()
+    await office.dispatcher().run_once()
+    assert value("fern_sms_late_total") == before
+    await office.post_one()
+    async with office.units() as uow:
+        moved = "UPDATE notification SET event_id = $1 WHERE state = 'PENDING'"
+        assert await uow.connection.execute(moved, id_from_before(minutes=2)) == "UPDATE 1"
+    await office.dispatcher().run_once()
+
+    assert value("fern_sms_late_total") == before + 1
+
+
 async def test_the_time_that_a_message_waits_for_consent_is_not_measured(
     office: PostOffice, notification_engine: AsyncEngine
 ) -> None:
-    before = told("labour.begun"), told("labour.begun", le="60.0")
+    before = told("labour.begun"), told("labour.begun", le="60.0"), value("fern_sms_late_total")
     course = Course()
     await handle(office, course.add())
     await send_all(office)
@@ -106,7 +125,7 @@ async def test_the_time_that_a_message_waits_for_consent_is_not_measured(
         await uow.connection.execute(
             """UPDATE notification SET event_id = $1, created_at = created_at - interval '2 hours'
             WHERE state = 'AWAITING_CONSENT'""",
-            UUID(int=first_id(datetime.now(UTC) - timedelta(hours=2)).int | 7 << 76 | 8 << 60),  # of version 7
+            id_from_before(hours=2),
         )
 
     await office.reply("YES", validity=86400)
@@ -116,6 +135,7 @@ async def test_the_time_that_a_message_waits_for_consent_is_not_measured(
     assert value("fern_notification_oldest_pending_seconds", service="tests") < 60
     await send_all(office)
     assert [told("labour.begun") - before[0], told("labour.begun", le="60.0") - before[1]] == [1, 1]
+    assert value("fern_sms_late_total") == before[2]
 
 
 async def test_a_message_that_is_put_back_is_as_old_as_before(

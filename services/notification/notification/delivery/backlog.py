@@ -3,7 +3,7 @@
 import asyncpg
 
 from messaging.backlog import MOST
-from messaging.metrics import backlog
+from messaging.gauges import backlog
 from notification.domain.notification import OTHER_PRIORITY, PRIORITIES
 
 _PRIORITIES = sorted({*PRIORITIES.values(), OTHER_PRIORITY})
