@@ -276,7 +276,7 @@ def promises(title: str) -> str:
     return found[1] if found else ""
 
 
-async def test_every_metric_is_one_number_of_the_real_schema(
+async def test_every_metric_is_one_number_of_the_real_schema_and_reads_no_whole_table(
     labour_engine: AsyncEngine, notification_engine: AsyncEngine
 ) -> None:
     metrics: Mapping[str, Any] = WATCHED["metrics"]
@@ -286,3 +286,7 @@ async def test_every_metric_is_one_number_of_the_real_schema(
                 if service in metric["services"]:
                     (row,) = (await connection.exec_driver_sql(metric["query"])).mappings()
                     assert dict(row) == {"value": 0.0}, name
+                    await connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+                    plan = "\n".join((await connection.exec_driver_sql(f"EXPLAIN {metric['query']}")).scalars())
+                    assert "Seq Scan" not in plan, name
+                    assert "Limit" in plan, name
