@@ -10,6 +10,8 @@ of a process's time.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -28,7 +30,8 @@ READ_SHARE = 0.02
 MOST = 10_000  # rows that one number counts
 FIRST = 20  # waiting rows of each lane that are looked at for the oldest: positions rise with time, except those of a replay
 
-Read = Callable[[asyncpg.Connection], Awaitable[None]]
+T = TypeVar("T")
+Read = Callable[[asyncpg.Connection], Awaitable[T]]
 
 OLDEST_WAITING = f"""
     SELECT extract(epoch FROM clock_timestamp() - min(coalesce(first.replayed_at, first.recorded_at)))::float8
@@ -49,19 +52,34 @@ PARKED = f"""
 """  # noqa: S608
 
 
+@dataclass(frozen=True, slots=True)
+class OutboxBacklog:
+    """The relay publishes `waiting` rows; `parked` rows need an operator. 10,000 means 10,000 or more."""
+
+    waiting: int
+    parked: int
+    oldest_waiting_seconds: float | None
+
+
+async def outbox_backlog(connection: asyncpg.Connection) -> OutboxBacklog:
+    numbers = [await connection.fetchval(statement) for statement in (WAITING, PARKED, OLDEST_WAITING)]
+    return OutboxBacklog(*numbers)
+
+
 async def read_outbox(connection: asyncpg.Connection) -> None:
-    backlog.set_age("outbox.oldest_waiting", await connection.fetchval(OLDEST_WAITING))
-    backlog.set_number("outbox.waiting", await connection.fetchval(WAITING))
-    backlog.set_number("outbox.parked", await connection.fetchval(PARKED))
+    now = await outbox_backlog(connection)
+    backlog.set_age("outbox.oldest_waiting", now.oldest_waiting_seconds)
+    backlog.set_number("outbox.waiting", now.waiting)
+    backlog.set_number("outbox.parked", now.parked)
 
 
-async def read_once(engine: AsyncEngine, read: Read) -> None:
+async def read_once(engine: AsyncEngine, read: Read[T]) -> T:
     async with driver_connection(engine) as connection, transaction(connection):
         await connection.execute("SET LOCAL enable_seqscan = off")
-        await read(connection)
+        return await read(connection)
 
 
-async def watch_backlog(engine: AsyncEngine, read: Read) -> None:
+async def watch_backlog(engine: AsyncEngine, read: Read[None]) -> None:
     """Read until cancelled, or not at all if there are no metrics. An outage is left to the loops that do the work."""
     while metrics.enabled:
         started = time.monotonic()
