@@ -3,16 +3,26 @@
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Collection, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import cast
 
 import promql_parser
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from e2e.experiments.alerts.breakages import Breakages
 from e2e.experiments.alerts.promql import Samples, Unsupported, evaluate
+from e2e.support.world import World
 from fern import observability
+from fern.topology import Declared
 
 ALERTS = [alert.name for alert in observability.alerts()]
+CONSUMED = dict[str, list[str]]()  # the topics of each consumer
+for topic, consumers in Declared.load().consumers().items():
+    for consumer in consumers:
+        CONSUMED.setdefault(consumer, []).append(topic)
 SERIES = {
     'up{process="a"}': (1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
     'sent{outcome="ok", process="a"}': (0, 2, 4, 6, 8, 10, 12, 14, 16, 18),
@@ -91,6 +101,36 @@ def name_of(query: str) -> str:
 def test_a_query_that_the_experiment_cannot_evaluate_is_refused(query: str) -> None:
     with pytest.raises(Unsupported):
         evaluate(query, samples(), AT)
+
+
+@pytest.mark.parametrize("consumer", sorted(CONSUMED))
+def test_the_alert_fires_for_each_consumer_that_takes_none_of_its_events(consumer: str) -> None:
+    [alert] = [one for one in observability.alerts() if one.name == "Published events are not consumed"]
+
+    def fires(published: Sequence[str], consumed: Collection[str]) -> bool:
+        found = Samples(["messaging_client_sent_messages_total", "messaging_client_consumed_messages_total"])
+        for number in range(10):
+            sent = {one: float(number) for one in published}
+            taken = {one: float(number * (one in consumed)) for one in CONSUMED}
+            scraped = [
+                ("messaging_client_sent_messages_total", {"messaging_destination_name": one}, sent[one]) for one in sent
+            ]
+            scraped += [("messaging_client_consumed_messages_total", {"consumer": one}, taken[one]) for one in taken]
+            found.scraped(number * 60.0, scraped)
+        return bool(evaluate(alert.query, found, 9 * 60.0))
+
+    for topic in CONSUMED[consumer]:
+        takers = {one for one, topics in CONSUMED.items() if topic in topics}
+        assert fires([topic], takers - {consumer}), topic
+        assert not fires([topic], takers), topic
+    others = [topic for topics in CONSUMED.values() for topic in topics if topic not in CONSUMED[consumer]]
+    assert not fires(others, CONSUMED.keys() - {consumer})
+
+
+def test_each_alert_has_a_fault_that_fires_it() -> None:
+    slow, groups = Breakages(cast(World, None)).groups()  # no fault is begun
+
+    assert sorted(name for one in chain(slow, *groups) for name in one.alerts) == sorted(ALERTS)
 
 
 def test_every_query_of_rules_and_dashboard_is_promql() -> None:

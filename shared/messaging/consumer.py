@@ -43,6 +43,9 @@ AFTER_CLAIM = FaultPoint("consumer.after_claim_before_effect", "events are claim
 AFTER_EFFECT = FaultPoint("consumer.after_effect_before_complete", "effects are written, the claims are not completed")
 AFTER_COMMIT = FaultPoint("consumer.after_commit_before_ack", "claims and effects are committed, not acknowledged")
 
+LAST_DELIVERY = (
+    100  # `max_delivery_attempts` of infra/topology.toml: after a nack of this one the bus dead-letters the message
+)
 SMALL = 8  # a failed batch of this size or less is handled one by one
 REMEMBERED = 10_000  # failed events whose ids are kept, so that they are not tried together with others again
 
@@ -77,8 +80,8 @@ class React(Protocol[E]):
 class Consumer(Generic[E]):
     """`name` scopes claims and is the first part of its subscriptions' names: `<name>.<topic>`.
 
-    max_attempts   deliveries after which a failing event is dead-lettered (10). The subscription's own limit (100) applies to
-                   events that stay too early.
+    max_attempts   deliveries after which a failing event is dead-lettered (10). The subscription's own limit (LAST_DELIVERY)
+                   applies to events that stay too early: the bus dead-letters them, and the consumer only counts them.
     claims         how the consumer knows which events it has handled: a row for each event (`ProcessedEvents`), or the last
                    sequence of each labour (`messaging.watermarks`)
     """
@@ -133,7 +136,11 @@ class Consumer(Generic[E]):
         if failures:
             verdicts |= await self._after_failures(failures)
         metrics.batch_processed(self.name, len(messages), started)
-        return [verdicts[message.ack_id] for message in messages]
+        answers = [verdicts[message.ack_id] for message in messages]
+        if Verdict.NACK in answers:
+            last = [one for one in messages if one.delivery_attempt >= LAST_DELIVERY]
+            self._dead_letters.leave_to_the_bus([one for one in last if verdicts[one.ack_id] is Verdict.NACK])
+        return answers
 
     async def _handle_events(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict | Exception]:
         """Events that have failed before are handled last, each alone: they would fail every batch that they are in."""

@@ -54,6 +54,7 @@ from messaging.limits import (
     LimitedConnection,
     Limits,
 )
+from messaging.masking import hide_values
 from messaging.tls import split_tls
 
 _LOST = ("08", "25006", "25P03", "25P04", "28", "3D000", "57P", "58")
@@ -109,7 +110,7 @@ def create_engine(
     )
     event.listen(engine.sync_engine, "connect", _note_connected)
     event.listen(engine.sync_engine, "checkout", partial(_check_age, engine.sync_engine))
-    event.listen(engine.sync_engine, "handle_error", _discard_if_lost)
+    event.listen(engine.sync_engine, "handle_error", _handle_error)
     compare_on_connect(engine)
     metrics.watch_pool(engine.sync_engine, process)
     return engine
@@ -126,8 +127,9 @@ def _check_age(engine: Engine, _: object, record: ConnectionPoolEntry, __: objec
     record.info["taken_at"] = time.monotonic()
 
 
-def _discard_if_lost(context: ExceptionContext) -> None:
-    """Let SQLAlchemy treat an answer that is late like a broken connection."""
+def _handle_error(context: ExceptionContext) -> None:
+    """Let SQLAlchemy treat an answer that is late like a broken connection. Hide the values that an error quotes."""
+    hide_values(context.sqlalchemy_exception or context.original_exception)
     if _is_lost(context.original_exception):
         context.is_disconnect = True
         if context.engine is not None and context.connection is not None and not context.connection.invalidated:
@@ -143,7 +145,8 @@ class driver_connection:  # noqa: N801  (used like a function: `async with drive
     """A connection of the engine's pool, as the driver's own object, for statements that run often.
 
     In Python a statement on it costs a quarter of what it costs through SQLAlchemy. SQLAlchemy's codecs are set on it: JSON
-    goes in as text and comes out decoded. A connection that broke or whose transaction was left open is not used again.
+    goes in as text and comes out decoded. A connection that broke or whose transaction was left open is not used again. An
+    error that leaves the block quotes no value of a row or statement (`messaging.masking`).
     """
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -157,6 +160,8 @@ class driver_connection:  # noqa: N801  (used like a function: `async with drive
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
         lost = error is not None and _is_lost(error)
         cancelled = error is not None and not isinstance(error, Exception)  # perhaps in the middle of a statement
+        if error is not None:
+            hide_values(error)
         if lost:
             _suspect_older(self._engine.sync_engine, self._pooled.info)
         if lost or cancelled or self._connection.is_closed() or self._connection.is_in_transaction():

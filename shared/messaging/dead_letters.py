@@ -44,6 +44,13 @@ class DeadLetters:
         outcomes = await asyncio.gather(*(self._publish(topic, group) for topic, group in topics.items()))
         return {one.message.ack_id for stored in outcomes for one in stored}
 
+    def leave_to_the_bus(self, refused: Sequence[Message]) -> None:
+        """Count messages whose last delivery was nacked. Pub/Sub dead-letters them by itself and tells no process."""
+        if refused:
+            metrics.dead_lettered(self._consumer, "deliveries-exhausted", len(refused))
+            ids = [one.message_id for one in refused[:NAMED]]
+            log.error("messages left to the bus to dead-letter", count=len(refused), message_ids=ids)
+
     async def _publish(self, topic: str, dead: Sequence[Dead]) -> list[Dead]:
         errors: Sequence[BusError | None]
         try:

@@ -11,6 +11,7 @@ import functools
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence, Sized
+from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -29,6 +30,10 @@ _TAP_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 30
 _LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _SIZES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
 _SYSTEM = {"messaging.system": "gcp_pubsub"}
+_PROMISED = 60.0  # seconds from the tap to the SMS
+_PUBLISHED = ("published", "rejected", "parked", "unanswered", "put_off")
+CALLERS = ("client", "provider", "bus")
+_ANSWERS = ("answered", "denied", "unavailable", "failed")
 
 _meter = metrics.get_meter("fernlabour")
 _counter, _histogram, _gauge = _meter.create_counter, _meter.create_histogram, _meter.create_observable_gauge
@@ -56,9 +61,11 @@ _doubled = _counter("fern.sms.doubled", description="Second messages that the pr
 _tap_to_sms = _histogram(
     "fern.tap_to_sms",
     "s",
-    "From the event until the provider accepted its SMS.",
+    "From the event, or the consent that its SMS waited for, until the provider accepted the SMS.",
     explicit_bucket_boundaries_advisory=_TAP_SECONDS,
 )
+_late = _counter("fern.sms.late", description="Messages that the provider accepted later than promised.")
+_answers = _counter("fern.http.requests", description="HTTP requests without those of probes, by caller and outcome.")
 _requests = _histogram(
     "http.server.request.duration", "s", "HTTP requests.", explicit_bucket_boundaries_advisory=_SECONDS
 )
@@ -85,13 +92,22 @@ class Claimed(Protocol):
 
 
 def enable(process: str) -> None:
-    """Called once, when the SDK has been started. The counters of alerts begin at 0, because Prometheus sees no increase in the
-    first value of a series.
+    """Called once, when the SDK has been started. The counters of alerts begin at 0 here and in the functions that end with
+    `starts`, because Prometheus sees no increase in the first value of a series.
     """
     global enabled, _service, _process, _started
     enabled, _service, _process, _started = True, process.partition("-")[0], process, time.time()
-    if _service == "notification":
-        _doubled.add(0)
+    if process.endswith("-api"):
+        for caller in CALLERS:
+            for outcome in _ANSWERS:
+                _answers.add(0, {"caller": caller, "outcome": outcome})
+
+
+def relay_starts(topics: Iterable[str]) -> None:
+    for outcome in _PUBLISHED:
+        _relay_events.add(0, {"service": _service, "outcome": outcome})
+    for topic in topics:
+        _sent.add(0, _SYSTEM | {"messaging.operation.name": "publish", "messaging.destination.name": topic})
 
 
 def relay_pass(*, rows: int, **outcomes: int) -> None:
@@ -110,9 +126,9 @@ _OUTCOMES = {
 
 
 def consumer_starts(consumer: str) -> None:
-    """Let the counters of a consumer begin at 0, for the reason given at `enable`."""
     for outcome in (*_OUTCOMES.values(), "failed", "dead"):
         _consumer_events.add(0, {"consumer": consumer, "outcome": outcome})
+    _consumed.add(0, _SYSTEM | {"consumer": consumer})
 
 
 def batch_committed(
@@ -177,6 +193,16 @@ def timed(operation: str) -> Callable[[C], C]:
     return decorate
 
 
+def ledger_starts(states: Iterable[str], outcomes: Iterable[str] = ()) -> None:
+    """`states` of messages, and `outcomes` of attempts in a process that makes any."""
+    for state in states:
+        _transitions.add(0, {"state": str(state)})
+    for outcome in outcomes:
+        _attempts.add(0, {"outcome": outcome})
+    _late.add(0)
+    _doubled.add(0)
+
+
 def sms_attempted(outcomes: Iterable[str]) -> None:
     if not enabled:
         return
@@ -189,6 +215,7 @@ class Sent(NamedTuple):
     event_type: str
     at: float  # Unix time
     traceparent: str | None = None  # of the trace that a measurement of it is an example of
+    released_at: datetime | None = None  # when it could be sent, if it had to wait for consent
 
 
 def messages_moved(states: Iterable[str], sent: Iterable[Sent] = ()) -> None:
@@ -197,19 +224,25 @@ def messages_moved(states: Iterable[str], sent: Iterable[Sent] = ()) -> None:
         return
     for state, count in Counter(states).items():
         _transitions.add(count, {"state": str(state)})
-    for event_id, event_type, at, traceparent in sent:
+    for event_id, event_type, at, traceparent, released_at in sent:
         if event_id.version == 7:  # the first 48 bits are the time at which it was made, in milliseconds
-            seconds = max(0.0, at - (event_id.int >> 80) / 1000)
-            _tap_to_sms.record(seconds, {"event_type": event_type}, telemetry.context_of(traceparent))
+            since = (event_id.int >> 80) / 1000 if released_at is None else released_at.timestamp()
+            _tap_to_sms.record(max(0.0, at - since), {"event_type": event_type}, telemetry.context_of(traceparent))
+            if at - since > _PROMISED:
+                _late.add(1)
 
 
 def sms_doubled() -> None:
     _doubled.add(1)
 
 
-def request_answered(route: str, method: str, status: int, seconds: float) -> None:
+def request_answered(route: str, method: str, status: int, seconds: float, caller: str | None) -> None:
+    """`caller` is one of CALLERS, or None for a probe."""
     labels = {"http.route": route, "http.request.method": method, "http.response.status_code": str(status)}
     _requests.record(seconds, labels)
+    if caller:
+        outcomes = {401: "denied", 403: "denied", 503: "unavailable"}
+        _answers.add(1, {"caller": caller, "outcome": outcomes.get(status, "failed" if status >= 500 else "answered")})
 
 
 def loop_lagged(seconds: float) -> None:
@@ -252,42 +285,11 @@ _gauge("fern.process.started", [_observe_process], "s", "When the process began,
 _gauge("fern.process.waiting", [_observe_waiting], "s", "How long it has waited for a dependency; 0 if none.")
 
 
-class Backlog:
-    """Gauges that `messaging.backlog` sets. None is reported before the first reading.
+def gauge(name: str, unit: str, description: str, read: Callable[[], float | None]) -> None:
+    """A gauge of the service, which is not reported while `read` returns None."""
 
-    Between two readings, and while the database does not answer, an age goes on growing and a number stays as it was read: a
-    backlog whose database is unavailable must not look empty.
-    """
+    def observe(_: CallbackOptions) -> Iterable[Observation]:
+        if (value := read()) is not None:
+            yield Observation(value, {"service": _service})
 
-    def __init__(self) -> None:
-        self._values = dict[str, Callable[[], float]]()
-
-    def set_number(self, name: str, value: int) -> None:
-        self._values[name] = lambda: value
-
-    def set_age(self, name: str, seconds: float | None) -> None:
-        """None if nothing waits."""
-        since = time.monotonic() - (seconds or 0.0)
-        self._values[name] = (lambda: 0.0) if seconds is None else (lambda: time.monotonic() - since)
-
-    def gauge(self, name: str, unit: str, description: str) -> None:
-        def observe(_: CallbackOptions) -> Iterable[Observation]:
-            if value := self._values.get(name):
-                yield Observation(value(), {"service": _service})
-
-        _gauge(f"fern.{name}", [observe], unit, description)
-
-
-backlog = Backlog()
-backlog.gauge(
-    "outbox.oldest_waiting", "s", "Age of the oldest event that the relay has not published; 0 if none waits."
-)
-backlog.gauge("outbox.waiting", "", "Events to publish, up to 10,000.")
-backlog.gauge("outbox.parked", "", "Events that the bus rejects and that hold up their labour, up to 10,000.")
-backlog.gauge("notification.oldest_pending", "s", "Age of the oldest message that is due and was not taken; 0 if none.")
-backlog.gauge("notification.pending", "", "Messages to send, up to 10,000 of each priority.")
-backlog.gauge("notification.in_doubt", "", "Messages whose outcome is unknown, up to 10,000.")
-backlog.gauge("notification.oldest_in_doubt", "s", "Age of the message that has been in doubt for longest; 0 if none.")
-backlog.gauge(
-    "retention.undone", "", "1 if the last run of retention left rows that it had to delete: put off, or a wrong clock."
-)
+    _gauge(f"fern.{name}", [observe], unit, description)

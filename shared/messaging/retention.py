@@ -32,7 +32,7 @@ from messaging import clock_offset
 from messaging.backoff import delay, wait
 from messaging.database import describe, is_transient
 from messaging.errors import ClockWrong, RetentionTooShort
-from messaging.metrics import backlog
+from messaging.gauges import backlog
 from messaging.progress import Outage
 
 log = get_logger()

@@ -17,13 +17,14 @@ from litestar.types import ControllerRouterHandler
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from messaging import claims, clock_offset, metrics, outbox, outbox_admin
-from messaging.claims import ClaimCounts, ClaimRow
+from messaging.claims import ClaimRow
 from messaging.database import driver_connection
 from messaging.errors import ClockWrong
-from messaging.outbox import OutboxCounts, OutboxRow
+from messaging.outbox import OutboxRow
 from messaging.outbox_admin import Batch, ParkedGroup, Replays
 from messaging.retention import Retention, RetentionReport
 from servicekit import metrics_export
+from servicekit.pipeline_api import show_pipeline, show_totals
 from servicekit.problems import Problem
 from servicekit.text import LINE, NAME
 from servicekit.web import Items
@@ -232,32 +233,6 @@ async def forget(retention: NamedDependency[Retention]) -> RetentionReport:
         raise Problem(409, "clock-wrong", f"Nothing was deleted: {error}.") from None
 
 
-class Pipeline(msgspec.Struct, frozen=True):
-    """`topics` counts the recorded events by topic, `held` those of them that are parked or discarded. The topology knows which
-    consumers take which topic.
-    """
-
-    outbox: OutboxCounts
-    topics: dict[str, int]
-    held: dict[str, int]
-    claims: ClaimCounts
-
-
-@get(
-    "/operations/pipeline",
-    operation_id="count_pipeline",
-    summary="Count the rows of the outbox and the claims.",
-    tags=["operations"],
-)
-async def show_pipeline(engine: NamedDependency[AsyncEngine]) -> Pipeline:
-    """Costs a few counts over indexes. `topics` and `held` count events by topic."""
-    async with engine.connect() as connection:
-        recorded, topics = await outbox.counts(connection), await outbox.count_topics(connection)
-        held = await outbox.count_topics(connection, held=True)
-    async with driver_connection(engine) as driver:
-        return Pipeline(recorded, topics, held, await claims.counts(driver))
-
-
 @get(
     "/metrics",
     operation_id="get_metrics",
@@ -294,5 +269,6 @@ OPERATIONS: tuple[ControllerRouterHandler, ...] = (
     ClaimOperations,
     forget,
     show_pipeline,
+    show_totals,
     show_metrics,
 )

@@ -6,12 +6,14 @@ from uuid import UUID
 
 from litestar.openapi.spec import SecurityScheme
 
+from messaging.backlog import OutboxBacklog
 from messaging.claims import ClaimCounts, ClaimRow
 from messaging.outbox import OutboxCounts, OutboxRow
 from messaging.outbox_admin import Batch, ChangedEvent, ParkedGroup, Replays
 from messaging.retention import RetentionReport
 from servicekit.api_document import BEARER, Document, Trait
-from servicekit.operator_api import GivenUp, Parked, Pipeline, Replay
+from servicekit.operator_api import GivenUp, Parked, Replay
+from servicekit.pipeline_api import Pipeline, Totals
 
 EVENT = UUID("01995a3c-52f4-7c1d-9a35-4f3d8f2f9a10")
 LABOUR = "01995a3c-52f4-7c1d-9a35-4f3d8f2f9a01"
@@ -55,7 +57,8 @@ EXAMPLES = (
         deliveries=2,
     ),
     RetentionReport(partitions_made=1, rows_deleted=5000, more=True),
-    Pipeline(
+    Pipeline(outbox=OutboxBacklog(waiting=2, parked=0, oldest_waiting_seconds=0.2)),
+    Totals(
         outbox=OutboxCounts(recorded=120, published=118, waiting=2, parked=0, discarded=0, oldest_waiting_seconds=0.2),
         topics={"labour.begun": 120},
         held={},

@@ -9,6 +9,9 @@ from messaging import metrics
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNROUTED = "none"  # refused before its route was looked up, or there is no such route
+# Who sends requests to these paths; all others come from clients. Probes are not counted. The bus is a caller of its own, because
+# the answer 503 tells it to deliver an event again, for example one that is early.
+CALLERS = {"/health/": None, "/metrics": None, "/webhooks/": "provider", "/pubsub/": "bus"}
 
 
 def measured(app: ASGIApp) -> ASGIApp:
@@ -29,7 +32,7 @@ def measured(app: ASGIApp) -> ASGIApp:
             is_measured = True
             route = scope.get("path_template") or UNROUTED
             method = scope["method"] if scope["method"] in METHODS else "_OTHER"
-            metrics.request_answered(str(route), method, status, time.perf_counter() - started)
+            metrics.request_answered(str(route), method, status, time.perf_counter() - started, _caller(scope["path"]))
 
         async def send_and_measure(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -43,3 +46,7 @@ def measured(app: ASGIApp) -> ASGIApp:
                 measure(499)
 
     return handle
+
+
+def _caller(path: str) -> str | None:
+    return next((caller for prefix, caller in CALLERS.items() if path.startswith(prefix)), "client")

@@ -6,6 +6,7 @@ from typing import Any
 
 from structlog import get_logger
 
+from messaging import metrics
 from messaging.backlog import read_outbox, watch_backlog
 from messaging.consumer import Consumer
 from messaging.database import create_engine, ping
@@ -31,6 +32,7 @@ async def run_relay(stop: asyncio.Event, *, name: str, settings: RelaySettings, 
     retention = Retention.of(long_work, settings)
     bus = PubSub(settings.project_id)
     relay = Relay(engine, bus, poll_interval=settings.relay_poll_seconds)
+    metrics.relay_starts(topics)
     listener = Listener(settings.database_url, CHANNEL, relay.wake, process=name)
     try:
         if not await until_ready("database", lambda: ping(engine), stop):

@@ -117,7 +117,7 @@ async def test_deliveries_are_counted_by_what_became_of_them(
         await pull_all(bus, f"tests.{Happened.type}"), key=lambda message: json.loads(message.data)["number"]
     )
     outcomes = ("handled", "repeat", "contended", "early", "failed", "dead")
-    reasons = ("reaction-failed", "bad-payload")
+    reasons = ("reaction-failed", "bad-payload", "deliveries-exhausted")
 
     def counts() -> dict[str, float]:
         letters = {one: value("fern_dead_letters_total", consumer="tests", reason=one) for one in reasons}
@@ -130,6 +130,8 @@ async def test_deliveries_are_counted_by_what_became_of_them(
 
     early.add(2)
     assert await handling(one, again(one), two) == {"handled": 1, "repeat": 1, "early": 1}
+    assert await handling(again(two, attempt=99)) == {"early": 1}
+    assert await handling(again(two, attempt=100)) == {"early": 1, "dead": 1, "deliveries-exhausted": 1}
     early.clear()
     assert await handling(one, two) == {"repeat": 1, "handled": 1}
     assert await handling(bad) == {"failed": 1}
@@ -176,6 +178,22 @@ async def test_the_backlog_of_an_outbox_is_read_with_its_age(
     assert 3600 <= value("fern_outbox_oldest_waiting_seconds", service="tests") < 3700
 
 
+async def test_parked_rows_hide_no_event_that_waits_behind_them(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork
+) -> None:
+    await emit(labour_units, *(Happened("a", number) for number in range(backlog.FIRST + 5)))
+    async with driver_connection(labour_engine) as connection:
+        await connection.execute("""
+            UPDATE outbox SET recorded_at = clock_timestamp() - interval '1 hour', attempts = 10,
+                parked_at = CASE WHEN position < (SELECT max(position) FROM outbox) THEN clock_timestamp() END""")
+
+    await backlog.read_once(labour_engine, backlog.read_outbox)
+
+    assert value("fern_outbox_parked", service="tests") == backlog.FIRST + 4
+    assert value("fern_outbox_waiting", service="tests") == 1
+    assert 3600 <= value("fern_outbox_oldest_waiting_seconds", service="tests") < 3700
+
+
 async def test_an_empty_outbox_has_the_age_0(labour_engine: AsyncEngine) -> None:
     await backlog.read_once(labour_engine, backlog.read_outbox)
 
@@ -196,7 +214,7 @@ async def test_no_number_of_the_outbox_reads_the_whole_table(
         plan = await explain(connection, getattr(backlog, name))
 
     assert "Seq Scan" not in plan
-    assert "outbox_troubled" in plan if name == "PARKED" else "outbox_pending" in plan
+    assert "outbox_parked" in plan if name == "PARKED" else "outbox_pending" in plan
 
 
 async def explain(connection: asyncpg.Connection, statement: str) -> str:

@@ -1,4 +1,7 @@
-"""What is broken for each alert, and how it is repaired. Each alert that `fern alerts` evaluates has one entry here."""
+"""What is broken for each alert, and how it is repaired. Each alert that `fern alerts` evaluates has one entry here.
+
+A fault that is counted happens once, in `begin`: a counter that did not begin at 0 would hide it, and its alert would not fire.
+"""
 
 import asyncio
 import threading
@@ -6,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from uuid import uuid4
 
 import httpx
@@ -43,7 +47,10 @@ def nothing() -> None: ...
 class Breakages:
     def __init__(self, world: World) -> None:
         self._world = world
-        self._api = httpx.Client(base_url=world.settings.url("notification-api"), timeout=60, trust_env=False)
+
+    @cached_property
+    def _api(self) -> httpx.Client:
+        return httpx.Client(base_url=self._world.settings.url("notification-api"), timeout=60, trust_env=False)
 
     def groups(self) -> tuple[list[Breakage], list[list[Breakage]]]:
         """The faults that last while all others begin and end; and the others, in groups that do not disturb each other."""
@@ -75,15 +82,15 @@ class Breakages:
             Breakage(
                 ("Callbacks of the provider are refused",),
                 "callbacks without a signature",
-                nothing,
                 lambda: self._refused_callbacks(5),
+                nothing,
                 nothing,
             ),
             Breakage(
                 ("Many callers have no valid token",),
                 "requests without a token",
-                nothing,
                 self._unknown_callers,
+                nothing,
                 nothing,
             ),
             Breakage(
@@ -96,8 +103,8 @@ class Breakages:
             Breakage(
                 ("A consumer fails",),
                 "a constraint of the database that no message satisfies",
-                lambda: self._as_owner("ALTER TABLE notification ADD CONSTRAINT broken CHECK (false) NOT VALID"),
-                self._tell,
+                self._forbid_messages,
+                nothing,
                 lambda: self._as_owner("ALTER TABLE notification DROP CONSTRAINT broken"),
             ),
             Breakage(
@@ -146,8 +153,8 @@ class Breakages:
             Breakage(
                 ("The provider does not take texts",),
                 "the provider answers 429",
-                lambda: self._fault("rate-limited"),
-                self._tell,
+                self._limit_the_rate,
+                nothing,
                 lambda: self._clear("rate-limited"),
             )
         ]
@@ -167,15 +174,15 @@ class Breakages:
                 lambda: self._restart("labour-api"),
             ),
             Breakage(
-                _slo("told once"), "the provider delivers a second text for one of ours", nothing, self._double, nothing
+                _slo("told once"), "the provider delivers a second text for one of ours", self._double, nothing, nothing
             ),
         ]
         api = [
             Breakage(
                 ("An API refuses requests", *_slo("API available")),
                 "a locked table, and more requests than labour-api has slots",
-                nothing,
                 self._overload,
+                nothing,
                 nothing,
             )
         ]
@@ -186,6 +193,10 @@ class Breakages:
         self._world.spawn(process, overrides)
         until(lambda: self._world.is_healthy(process), what=f"{process} is healthy")
 
+    def _forbid_messages(self) -> None:
+        self._as_owner("ALTER TABLE notification ADD CONSTRAINT broken CHECK (false) NOT VALID")
+        self._tell()
+
     def _as_owner(self, statement: str) -> None:
         asyncio.run(as_owner(self._world.urls["notification"], statement))
 
@@ -195,6 +206,10 @@ class Breakages:
     def _tell(self) -> None:
         for _ in range(5):
             self._begin_a_labour()
+
+    def _limit_the_rate(self) -> None:
+        self._fault("rate-limited")
+        self._tell()
 
     def _fault(self, name: str, **settings: float) -> None:
         self._world.sms_sandbox.put(f"/faults/{name}", json={"rate": 1.0, **settings}).raise_for_status()

@@ -19,17 +19,22 @@ UNITS = {"s": 1, "m": 60, "h": 3600}
 APIS = ("labour-api", "notification-api")
 
 
-def names_in(query: str) -> set[str]:
-    """The metrics that a query reads."""
-    found = set[str]()
+def selectors_in(query: str) -> list[promql.VectorSelector]:
+    """The series that a query reads."""
+    found = list[promql.VectorSelector]()
 
     def visit(node: object) -> bool:
-        if isinstance(node, promql.VectorSelector) and node.name:
-            found.add(node.name)
+        if isinstance(node, promql.VectorSelector):
+            found.append(node)
         return True
 
     promql.walk(promql.parse(query), visit)
     return found
+
+
+def names_in(query: str) -> set[str]:
+    """The metrics that a query reads."""
+    return {one.name for one in selectors_in(query) if one.name}
 
 
 class Watch:

@@ -67,13 +67,24 @@ def test_grafana_gets_the_same_alerts_and_a_panel_for_each_promise() -> None:
     assert load("dashboards.yml")["providers"][0]["options"]["path"] == "/otel-lgtm/fernlabour"
 
 
+def test_the_runbook_names_a_panel_for_each_alert() -> None:
+    page = (PROJECT_ROOT / "docs" / "operations.md").read_text().partition("### Alerts and panels")[2]
+    rows = re.findall(r"^\| .*: (\".+) \| (.+) \| `fern .+` \|$", page, re.MULTILINE)
+    alerts = [name for named, _ in rows for name in re.findall(r'"([^"]+)"', named)]
+    shown = tomllib.loads(observability.DASHBOARD.read_text())["rows"]
+    titles = {panel["title"].partition(" (")[0] for row in shown for panel in row["panels"]}
+
+    assert sorted(alerts) == sorted({one.name.partition(": the budget")[0] for one in observability.alerts()})
+    assert {name for _, panels in rows for name in panels.split("; ")} <= titles
+
+
 def promises(title: str) -> str:
     """What a title says after "promise", up to the words that follow."""
     found = re.search(r"[Pp]romises? ([\d, and]+)", title)
     return found[1] if found else ""
 
 
-async def test_every_metric_is_one_number_of_the_real_schema(
+async def test_every_metric_is_one_number_of_the_real_schema_and_reads_no_whole_table(
     labour_engine: AsyncEngine, notification_engine: AsyncEngine
 ) -> None:
     metrics: Mapping[str, Any] = WATCHED["metrics"]
@@ -83,3 +94,7 @@ async def test_every_metric_is_one_number_of_the_real_schema(
                 if service in metric["services"]:
                     (row,) = (await connection.exec_driver_sql(metric["query"])).mappings()
                     assert dict(row) == {"value": 0.0}, name
+                    await connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+                    plan = "\n".join((await connection.exec_driver_sql(f"EXPLAIN {metric['query']}")).scalars())
+                    assert "Seq Scan" not in plan, name
+                    assert "Limit" in plan, name

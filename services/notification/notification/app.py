@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from litestar import Litestar, Router
 from litestar.di import Provide
 
-from messaging import relay
+from messaging import metrics, relay
 from messaging.database import create_engine
 from messaging.limits import MAINTENANCE, REQUEST
 from messaging.pubsub import PubSub
@@ -16,6 +16,7 @@ from messaging.wakeups import Waker
 from notification.consumer import NAME as CONSUMER
 from notification.consumer import create_consumer
 from notification.delivery import ledger
+from notification.domain.notification import NotificationState
 from notification.domain.reactions import TOPICS
 from notification.http.document import FOR_OPERATORS, PUBLIC
 from notification.http.notifications import LedgerOperations, NotificationController
@@ -44,6 +45,7 @@ def build(settings: ApiSettings) -> Apis:
     wake_relay = Waker(settings.database_url, relay.CHANNEL, process=NAME)
     wake_dispatcher = Waker(settings.database_url, ledger.CHANNEL, process=NAME)
     bus = PubSub(settings.project_id)
+    metrics.ledger_starts(NotificationState)
 
     def units_of_work() -> UnitOfWork:
         return UnitOfWork(engine, source="notification", committed=wake_relay.wake)

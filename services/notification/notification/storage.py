@@ -79,6 +79,7 @@ notification_table = Table(
     Column("failure", Text),
     Column("failure_code", Integer),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    Column("released_at", DateTime(timezone=True)),
     Column("sending_at", DateTime(timezone=True)),
     Column("in_doubt_at", DateTime(timezone=True)),
     Column("sent_at", DateTime(timezone=True)),

@@ -1,5 +1,8 @@
 """What becomes of each SMS is in the metrics of the process that did it."""
 
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -7,8 +10,10 @@ from e2e.support import metrics
 from e2e.support.metrics import value
 from messaging.backlog import read_once
 from messaging.database import driver_connection, transaction
+from messaging.retention import first_id
 from notification.delivery import backlog
 
+from .consent_parts import Course, handle, send_all
 from .sms_parts import SID, PostOffice, client, notification
 
 
@@ -28,6 +33,11 @@ def moved(state: str) -> float:
 def told(event_type: str, **bucket: str) -> float:
     suffix = "bucket" if bucket else "count"
     return value(f"fern_tap_to_sms_seconds_{suffix}", event_type=event_type, **bucket)
+
+
+def id_from_before(**ago: int) -> UUID:
+    """A UUIDv7 of that long ago."""
+    return UUID(int=first_id(datetime.now(UTC) - timedelta(**ago)).int | 7 << 76 | 8 << 60)
 
 
 async def test_an_accepted_message_is_counted_with_the_time_since_the_event(office: PostOffice) -> None:
@@ -86,6 +96,67 @@ async def test_the_backlog_of_the_ledger_is_read_with_its_ages(
     assert value("fern_notification_in_doubt", service="tests") == 1
     assert value("fern_notification_pending", service="tests") == 3
     assert 7200 <= value("fern_notification_oldest_in_doubt_seconds", service="tests") < 7300
+    assert 3600 <= value("fern_notification_oldest_pending_seconds", service="tests") < 3700
+
+
+async def test_a_message_that_is_sent_more_than_a_minute_after_its_event_is_late(office: PostOffice) -> None:
+    before = value("fern_sms_late_total")
+    await office.post_one()
+    await office.dispatcher().run_once()
+    assert value("fern_sms_late_total") == before
+    await office.post_one()
+    async with office.units() as uow:
+        moved = "UPDATE notification SET event_id = $1 WHERE state = 'PENDING'"
+        assert await uow.connection.execute(moved, id_from_before(minutes=2)) == "UPDATE 1"
+    await office.dispatcher().run_once()
+
+    assert value("fern_sms_late_total") == before + 1
+
+
+async def test_the_time_that_a_message_waits_for_consent_is_not_measured(
+    office: PostOffice, notification_engine: AsyncEngine
+) -> None:
+    before = told("labour.begun"), told("labour.begun", le="60.0"), value("fern_sms_late_total")
+    course = Course()
+    await handle(office, course.add())
+    await send_all(office)
+    await handle(office, course.begin())
+    async with office.units() as uow:
+        await uow.connection.execute(
+            """UPDATE notification SET event_id = $1, created_at = created_at - interval '2 hours'
+            WHERE state = 'AWAITING_CONSENT'""",
+            id_from_before(hours=2),
+        )
+
+    await office.reply("YES", validity=86400)
+
+    await read_once(notification_engine, backlog.read)
+    assert value("fern_notification_pending", service="tests") == 1
+    assert value("fern_notification_oldest_pending_seconds", service="tests") < 60
+    await send_all(office)
+    assert [told("labour.begun") - before[0], told("labour.begun", le="60.0") - before[1]] == [1, 1]
+    assert value("fern_sms_late_total") == before[2]
+
+
+async def test_a_message_that_is_put_back_is_as_old_as_before(
+    office: PostOffice, notification_engine: AsyncEngine
+) -> None:
+    course = Course()
+    await handle(office, course.add())
+    await send_all(office)
+    await handle(office, course.begin())
+    await office.reply("YES")
+    hour_ago = "clock_timestamp() - interval '1 hour'"
+    async with office.units() as uow:
+        await uow.connection.execute(f"UPDATE notification SET released_at = {hour_ago} WHERE state = 'PENDING'")
+
+    async with client("http://127.0.0.1:9") as unreachable:
+        await office.dispatcher(unreachable).run_once()
+
+    async with office.units() as uow:
+        put_back = f"UPDATE notification SET next_attempt_at = {hour_ago} WHERE state = 'PENDING' AND attempt = 1"
+        assert await uow.connection.execute(put_back) == "UPDATE 1"
+    await read_once(notification_engine, backlog.read)
     assert 3600 <= value("fern_notification_oldest_pending_seconds", service="tests") < 3700
 
 

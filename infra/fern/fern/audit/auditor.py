@@ -66,7 +66,8 @@ _STATUS_EVENTS = """
 """
 
 _UNSETTLED = """
-    SELECT id, event_id, state, created_at, in_doubt_at FROM notification WHERE state IN ('PENDING', 'SENDING', 'IN_DOUBT')
+    SELECT id, event_id, state, coalesce(released_at, created_at) AS created_at, in_doubt_at
+    FROM notification WHERE state IN ('PENDING', 'SENDING', 'IN_DOUBT')
 """
 
 _SUPERSEDED = """

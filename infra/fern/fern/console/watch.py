@@ -180,10 +180,10 @@ class Watch:
         ledger = {}
         if service == "notification":
             ledger = {"ledger": await self._client.get(service, "/operations/notifications/counts")}
-        pipeline = await self._client.get(service, "/operations/pipeline")
+        totals = await self._client.get(service, "/operations/totals")
         limit = EVENTS if service == "labour" else STATUSES
         newest = await self._client.get(service, "/operations/outbox", newest="true", limit=limit)
-        return {**pipeline, "events": newest["items"], **ledger}
+        return {**totals, "events": newest["items"], **ledger}
 
     async def _details(self) -> Any:
         """The claims and the messages of the events that are followed."""

@@ -38,7 +38,9 @@ class NotificationView(msgspec.Struct, frozen=True):
 
 
 class LedgerCounts(msgspec.Struct, frozen=True):
-    """`oldest_unsettled_seconds` is the age of the oldest message that is PENDING, SENDING or IN_DOUBT."""
+    """`oldest_unsettled_seconds` is the age of the oldest message that is PENDING, SENDING or IN_DOUBT. A message that waited for
+    consent is as old as the consent.
+    """
 
     states: dict[NotificationState, int]
     oldest_unsettled_seconds: float | None
@@ -69,7 +71,8 @@ async def one(connection: AsyncConnection, notification_id: UUID) -> Notificatio
 async def counts(connection: AsyncConnection) -> LedgerCounts:
     rows = await connection.execute(select(_COLUMNS.state, func.count()).group_by(_COLUMNS.state))
     counted: dict[str, int] = dict(tuple(row) for row in rows)
-    age = func.extract("epoch", func.clock_timestamp() - func.min(_COLUMNS.created_at)).cast(Double)
+    since = func.min(func.coalesce(_COLUMNS.released_at, _COLUMNS.created_at))
+    age = func.extract("epoch", func.clock_timestamp() - since).cast(Double)
     oldest = await connection.execute(select(age).where(_COLUMNS.state.in_(UNSETTLED)))
     return LedgerCounts({state: counted.get(state, 0) for state in NotificationState}, oldest.scalar_one())
 

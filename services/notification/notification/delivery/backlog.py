@@ -3,16 +3,16 @@
 import asyncpg
 
 from messaging.backlog import MOST
-from messaging.metrics import backlog
+from messaging.gauges import backlog
 from notification.domain.notification import OTHER_PRIORITY, PRIORITIES
 
 _PRIORITIES = sorted({*PRIORITIES.values(), OTHER_PRIORITY})
 
 PENDING = f"""
-    SELECT count(*), extract(epoch FROM clock_timestamp() - min(created_at) FILTER (
+    SELECT count(*), extract(epoch FROM clock_timestamp() - min(since) FILTER (
         WHERE next_attempt_at <= clock_timestamp()))::float8
     FROM unnest(ARRAY{_PRIORITIES}::smallint[]) AS p (priority) CROSS JOIN LATERAL (
-        SELECT n.created_at, n.next_attempt_at FROM notification n
+        SELECT coalesce(n.released_at, n.created_at) AS since, n.next_attempt_at FROM notification n
         WHERE n.state = 'PENDING' AND n.priority = p.priority ORDER BY n.turn LIMIT {MOST}) AS pending
 """  # noqa: S608
 

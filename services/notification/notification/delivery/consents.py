@@ -67,7 +67,7 @@ _RELEASE = f"""
         FROM notification AS mine WHERE phone = $1 AND state = 'AWAITING_CONSENT')
     UPDATE notification SET
         state = CASE WHEN reason IS NULL THEN 'PENDING' WHEN reason = '{NEWER_WAITS}' THEN 'SUPERSEDED' ELSE 'FAILED' END,
-        failure = reason, next_attempt_at = clock_timestamp(), turn = clock_timestamp()
+        failure = reason, next_attempt_at = clock_timestamp(), turn = clock_timestamp(), released_at = clock_timestamp()
     FROM waiting WHERE notification.id = waiting.id AND notification.state = 'AWAITING_CONSENT'
     RETURNING {ABOUT}
 """  # noqa: S608

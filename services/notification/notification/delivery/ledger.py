@@ -78,7 +78,7 @@ _APPLY = f"""
         AND notification.state = ANY(string_to_array(starts, ' '))
         AND notification.attempt = coalesce(step.attempt, notification.attempt)
         AND (becomes <> 'UNDELIVERED' OR notification.sid IS NULL OR notification.sid = step.sid)
-    RETURNING {ABOUT}, sent_at, delivered_at, EXISTS (
+    RETURNING {ABOUT}, sent_at, delivered_at, released_at, EXISTS (
         SELECT FROM notification AS newer
         WHERE {NEWER.format(newer="newer", one="notification")} AND newer.state = 'PENDING') AS is_followed
 """  # noqa: S608
@@ -218,7 +218,9 @@ def _count(changed: Sequence[asyncpg.Record]) -> None:
     metrics.messages_moved(
         (row["state"] for row in changed),
         [
-            metrics.Sent(row["event_id"], row["event_type"], row["sent_at"].timestamp(), row["traceparent"])
+            metrics.Sent(
+                row["event_id"], row["event_type"], row["sent_at"].timestamp(), row["traceparent"], row["released_at"]
+            )
             for row in sent
         ],
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from structlog import get_logger
 
-from messaging import relay
+from messaging import metrics, relay
 from messaging.backlog import watch_backlog
 from messaging.backoff import wait
 from messaging.database import create_engine, describe, is_transient, ping
@@ -15,8 +15,9 @@ from messaging.wakeups import Listener, Waker
 from notification.delivery import backlog, ledger
 from notification.delivery.dispatcher import Dispatcher
 from notification.delivery.reconciler import Reconciler
+from notification.delivery.recorder import LABELS
 from notification.delivery.twilio import Twilio
-from notification.domain.notification import Limits
+from notification.domain.notification import Limits, NotificationState
 from notification.settings import DispatcherSettings
 from servicekit.process import until_ready, watch_database
 
@@ -51,6 +52,7 @@ async def run_dispatcher(stop: asyncio.Event, settings: DispatcherSettings) -> N
     def units_of_work() -> UnitOfWork:
         return UnitOfWork(engine, source="notification", committed=waker.wake)
 
+    metrics.ledger_starts(NotificationState, LABELS.values())
     provider = Twilio(
         account_sid=settings.twilio_account_sid,
         auth_token=settings.twilio_auth_token,

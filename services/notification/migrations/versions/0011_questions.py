@@ -2,8 +2,8 @@
 
 from servicekit.migrations import create_index
 
-revision = "0010"
-down_revision = "0008"
+revision = "0011"
+down_revision = "0010"
 
 
 def upgrade() -> None:
