@@ -132,7 +132,9 @@ class Consumer(Generic[E]):
                     verdicts[message.ack_id] = outcome
         if failures:
             verdicts |= await self._after_failures(failures)
-        metrics.batch_processed(self.name, len(messages), started)
+        metrics.batch_processed(
+            self.name, len(messages), started, (one.envelope.traceparent for one in events.values())
+        )
         return [verdicts[message.ack_id] for message in messages]
 
     async def _handle_events(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict | Exception]:
@@ -185,13 +187,23 @@ class Consumer(Generic[E]):
                 await asyncio.sleep(self._database.failed(describe(error)))
 
     async def _in_one_transaction(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict]:
-        first = events[0]
-        about = telemetry.messaging_attributes(
-            "process", "process", self.name, count=len(events), event_id=first.id, labour_id=first.envelope.subject
-        )
-        origins = [event.envelope.traceparent for event in events]
-        with telemetry.batch(f"process {self.name}", telemetry.CONSUMER, origins, about) as spans:
+        origins = (event.envelope.traceparent for event in events)
+        with telemetry.batch(
+            f"process {self.name}", telemetry.CONSUMER, origins, lambda: self._attributes(events)
+        ) as spans:
             return await self._claim_and_react(events, spans)
+
+    def _attributes(self, events: Sequence[Received[E]]) -> telemetry.Attributes:
+        """Of a span about these events."""
+        first, topics = events[0], {event.envelope.type for event in events}
+        one: telemetry.Attributes = {
+            telemetry.EVENT: str(first.id),
+            telemetry.LABOUR: first.envelope.subject,
+            "messaging.message.id": first.message_id,
+        }
+        topic = first.envelope.type if len(topics) == 1 else None
+        about = telemetry.messaging_attributes("process", "process", topic, len(events), one)
+        return about | {"messaging.consumer.group.name": self.name}
 
     async def _claim_and_react(self, events: Sequence[Received[E]], spans: telemetry.Spans) -> dict[UUID, Verdict]:
         async with self._units_of_work() as uow:
@@ -206,11 +218,12 @@ class Consumer(Generic[E]):
             await self._claims.complete(uow.connection, self.name, [one for one in granted if one.id not in early])
 
         verdicts = {event.id: _verdict(claimed[event.id], early=event.id in early) for event in events}
-        counts = Counter(claim.name.lower() for claim in claimed.values() if claim is not Claim.GRANTED)
-        if granted:
-            counts["granted"] = len(granted)
-        spans.set({f"fern.claims.{name}": count for name, count in (counts | {"early": len(early)}).items()})
-        metrics.batch_committed(self.name, events, claimed, early)
+        counts = Counter(granted=len(granted)) if granted else Counter[str]()
+        if len(granted) < len(events):
+            counts += Counter(claim.name.lower() for claim in claimed.values() if claim is not Claim.GRANTED)
+        if spans:
+            spans.set({f"fern.claims.{name}": count for name, count in (counts | {"early": len(early)}).items()})
+        metrics.batch_committed(self.name, events, claimed, early, granted=len(granted))
         _log_batch(self.name, events, claimed, early, verdicts, counts)
         return verdicts
 

@@ -26,7 +26,7 @@ def contexts(count: int, flags: str = "01") -> list[str]:
 
 def handled(exporter: InMemorySpanExporter, origins: Sequence[str | None]) -> list[ReadableSpan]:
     """The spans of a batch of events with these stored contexts, in the order they began."""
-    with telemetry.batch("handle", telemetry.CONSUMER, origins, {}):
+    with telemetry.batch("handle", telemetry.CONSUMER, origins, dict):
         pass
     return sorted(exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
 
@@ -53,6 +53,14 @@ def test_the_spans_and_links_of_a_batch_do_not_grow_with_it(exporter: InMemorySp
     assert [f"{link.context.trace_id:032x}" for link in span.links] == [
         one[3:35] for one in origins[1:][: telemetry.LINKS]
     ]
+    assert dict(span.attributes or {}) == {"fern.traces.left_out": 9 * telemetry.LINKS - 1}
+
+
+def test_nothing_is_left_out_of_a_batch_whose_traces_are_all_linked(exporter: InMemorySpanExporter) -> None:
+    [span] = handled(exporter, contexts(1 + telemetry.LINKS))
+
+    assert len(span.links) == telemetry.LINKS
+    assert "fern.traces.left_out" not in (span.attributes or {})
 
 
 def test_a_batch_without_a_sampled_trace_has_no_span(exporter: InMemorySpanExporter) -> None:
@@ -60,10 +68,14 @@ def test_a_batch_without_a_sampled_trace_has_no_span(exporter: InMemorySpanExpor
 
 
 @pytest.mark.parametrize("stored", ["01", "00-xyz-01", f"00-{'0' * 32}-{'1' * 16}-01", f"00-{'_1' * 16}-{'1' * 16}-01"])
-def test_a_context_that_is_not_one_is_not_linked(exporter: InMemorySpanExporter, stored: str) -> None:
-    [span] = handled(exporter, [*contexts(telemetry.OWN), stored])
+def test_a_context_that_is_not_one_begins_no_trace_and_is_not_linked(
+    exporter: InMemorySpanExporter, stored: str
+) -> None:
+    assert handled(exporter, [stored]) == []
 
-    assert len(span.links) == telemetry.OWN - 1
+    [span] = handled(exporter, [*contexts(telemetry.OWN + 1), stored])
+
+    assert len(span.links) == telemetry.OWN
 
 
 def test_an_outcome_goes_on_with_the_context_of_its_message(exporter: InMemorySpanExporter) -> None:
