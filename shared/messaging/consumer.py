@@ -132,9 +132,8 @@ class Consumer(Generic[E]):
                     verdicts[message.ack_id] = outcome
         if failures:
             verdicts |= await self._after_failures(failures)
-        metrics.batch_processed(
-            self.name, len(messages), started, (one.envelope.traceparent for one in events.values())
-        )
+        origins = (event.envelope.traceparent for event in events.values())
+        metrics.batch_processed(self.name, len(messages), started, origins)
         return [verdicts[message.ack_id] for message in messages]
 
     async def _handle_events(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict | Exception]:
@@ -187,23 +186,15 @@ class Consumer(Generic[E]):
                 await asyncio.sleep(self._database.failed(describe(error)))
 
     async def _in_one_transaction(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict]:
-        origins = (event.envelope.traceparent for event in events)
-        with telemetry.batch(
-            f"process {self.name}", telemetry.CONSUMER, origins, lambda: self._attributes(events)
-        ) as spans:
-            return await self._claim_and_react(events, spans)
+        def about() -> telemetry.Attributes:
+            one, topics = events[0], {event.envelope.type for event in events}
+            return telemetry.messaging_attributes(
+                "process", "process", topics, len(events), one.id, one.envelope.subject, one.message_id, self.name
+            )
 
-    def _attributes(self, events: Sequence[Received[E]]) -> telemetry.Attributes:
-        """Of a span about these events."""
-        first, topics = events[0], {event.envelope.type for event in events}
-        one: telemetry.Attributes = {
-            telemetry.EVENT: str(first.id),
-            telemetry.LABOUR: first.envelope.subject,
-            "messaging.message.id": first.message_id,
-        }
-        topic = first.envelope.type if len(topics) == 1 else None
-        about = telemetry.messaging_attributes("process", "process", topic, len(events), one)
-        return about | {"messaging.consumer.group.name": self.name}
+        origins = (event.envelope.traceparent for event in events)
+        with telemetry.batch(f"process {self.name}", telemetry.CONSUMER, origins, about) as spans:
+            return await self._claim_and_react(events, spans)
 
     async def _claim_and_react(self, events: Sequence[Received[E]], spans: telemetry.Spans) -> dict[UUID, Verdict]:
         async with self._units_of_work() as uow:

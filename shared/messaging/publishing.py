@@ -10,7 +10,7 @@ import msgspec
 
 from messaging.bus import Outgoing, Publisher
 from messaging.errors import BusError, BusUnavailable, PublishRejected
-from messaging.telemetry import CLIENT, EVENT, LABOUR, Attributes, batch, messaging_attributes
+from messaging.telemetry import CLIENT, Attributes, batch, messaging_attributes
 
 PUBLISH_SECONDS = (
     5.0  # after which no further call of a batch begins: its transaction must end before the server ends it
@@ -79,8 +79,8 @@ async def _send(
     messages = [row.outgoing() for row in rows]
 
     def about() -> Attributes:
-        one = {EVENT: messages[0].attributes["ce-id"], LABOUR: rows[0].ordering_key}
-        return messaging_attributes("publish", "send", topic, len(rows), one)
+        event_id = messages[0].attributes["ce-id"]
+        return messaging_attributes("publish", "send", [topic], len(rows), event_id, rows[0].ordering_key)
 
     try:
         with batch(f"publish {topic}", CLIENT, [one.attributes.get("ce-traceparent") for one in messages], about):

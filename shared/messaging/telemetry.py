@@ -20,16 +20,16 @@ doubt are in the trace of the request that caused them.
 An event that tells the outcome of a message has no `create` span: it continues the trace with the context of the message.
 
 A step that handles a batch has a span in each trace of its events, and these are linked with each other. With more than `OWN`
-traces there is one span, in the first of them, with links to the next `LINKS`; `fern.traces.left_out` is the number of the others.
-So what a batch costs does not grow with its size. Traces that are not sampled do not count: for them only the flag in the stored
-context is read.
+traces there is one span, in the first of them, with links to the next `LINKS`, and with the number of the others as
+`fern.traces.left_out`. So what a batch costs does not grow with its size. Traces that are not sampled do not count: for them only
+the flag in the stored context is read.
 
 Spans have ids, types, counts and names of errors as attributes. They never have a phone number, a name, a text, or the message
 of an exception.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from typing import NamedTuple
@@ -176,24 +176,38 @@ def _step(name: str, kind: SpanKind, parents: Sequence[SpanContext], attributes:
             span.end()
 
 
+def continues(traceparent: str) -> bool:
+    """True if this is a context that a span can continue."""
+    return _read(traceparent) is not None
+
+
 def outside() -> AbstractContextManager[object]:
     """A block without a current span, for work that one task does for several."""
     return _attached(context.Context())
 
 
 def messaging_attributes(
-    operation: str, kind: str, destination: str | None, count: int, one: Attributes
-) -> dict[str, AttributeValue]:
-    """Attributes by OpenTelemetry's conventions for messaging. `destination` is None if there are several. `one` are the
-    attributes of the first message; they are left out if there are more.
+    operation: str,
+    kind: str,
+    topics: Collection[str],
+    count: int,
+    event_id: object = "",
+    labour_id: str = "",
+    message_id: str = "",
+    group: str = "",
+) -> Attributes:
+    """Attributes by OpenTelemetry's conventions for messaging. The ids are those of the first message, and are left out if there
+    are more; so is the topic if there are several. `group` is the consumer.
     """
+    ids = {EVENT: str(event_id), LABOUR: labour_id, "messaging.message.id": message_id} if count == 1 else {}
+    topic = next(iter(topics)) if len(topics) == 1 else ""
+    more = ids | {"messaging.destination.name": topic, "messaging.consumer.group.name": group}
     return {
-        **(one if count == 1 else {}),
-        **({"messaging.destination.name": destination} if destination else {}),
         "messaging.system": "gcp_pubsub",
         "messaging.operation.name": operation,
         "messaging.operation.type": kind,
         "messaging.batch.message_count": count,
+        **{name: value for name, value in more.items() if value},
     }
 
 

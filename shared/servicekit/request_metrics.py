@@ -6,8 +6,8 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from messaging import metrics
+from servicekit.request_trace import method_of
 
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNROUTED = "none"  # refused before its route was looked up, or there is no such route
 
 
@@ -33,7 +33,6 @@ def measured(app: ASGIApp) -> ASGIApp:
             await app(scope, receive, send_and_note)
         finally:
             route = scope.get("path_template") or UNROUTED
-            method = scope["method"] if scope["method"] in METHODS else "_OTHER"
-            metrics.request_answered(str(route), method, status, time.perf_counter() - started)
+            metrics.request_answered(str(route), method_of(scope), status, time.perf_counter() - started)
 
     return handle

@@ -114,12 +114,13 @@ def create_app(
     page_token: Callable[[], str] | None = None,
     log_key: str = "",
     log_kinds: Mapping[str, str] | None = None,
+    callback: str = "",
 ) -> Litestar:
     """Pages of other origins may call the API only if they are listed in `cors_origins`.
 
     `local_names` are for local mode, where every secret is known: the server then answers only to them and to the names of this
     machine, because a page could otherwise reach it under a name of its own. In local mode `page_token` makes the token that the
-    page of the API fills in. `log_key` and `log_kinds` are the options of `SecurityLog`.
+    page of the API fills in. `log_key` and `log_kinds` are the options of `SecurityLog`, `callback` is that of `traced`.
     """
     if page_token and not local_names:
         raise ValueError("A token for the page of the API is for local mode only: anyone could use it.")
@@ -133,7 +134,7 @@ def create_app(
     inner: ASGIApp = CORSMiddleware(admission, cors) if cors_origins else admission
     if local_names:
         inner = LocalGuard(inner, local_names, cors_origins)
-    app.asgi_handler = traced(measured(SecurityLog(app, inner, key=log_key, kinds=log_kinds)))
+    app.asgi_handler = traced(measured(SecurityLog(app, inner, key=log_key, kinds=log_kinds)), callback=callback)
     return app
 
 

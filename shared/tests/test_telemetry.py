@@ -1,14 +1,19 @@
 """Spans of batches, with the real SDK: how many there are, and what they are linked with."""
 
 from collections.abc import Sequence
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
+from litestar.types import HTTPScope
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from messaging import telemetry
+from servicekit.request_trace import traced
+
+CALLBACK = "/callback"
 
 
 @pytest.fixture
@@ -97,3 +102,51 @@ def test_an_event_of_a_request_has_a_span_only_if_it_is_sampled(exporter: InMemo
     assert stored
     assert [span.name for span in exporter.get_finished_spans()] == ["create labour.completed", "PUT"]
     assert traces(exporter.get_finished_spans()) == [sampled[3:35]] * 2
+
+
+async def requested(
+    method: str = "POST", path: str = CALLBACK, *, query: str = "", header: str = "", callback: str = ""
+) -> None:
+    """Send a request to an application that answers 204."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+
+    async def none(*_: Any) -> Any: ...
+
+    headers = [(b"traceparent", header.encode())] if header else []
+    scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "headers": headers}
+    await traced(app, callback=callback)(cast("HTTPScope", scope), none, none)
+
+
+async def test_an_application_that_is_called_back_continues_traces_and_begins_none(
+    exporter: InMemorySpanExporter,
+) -> None:
+    [given, other] = contexts(2)
+
+    for query in ("", "traceparent=", "traceparent=xyz", f"traceparent=00-{'0' * 32}-{'1' * 16}-01"):
+        await requested(query=query, callback=CALLBACK)
+    await requested(path="/push", query=f"traceparent={given}", callback=CALLBACK)
+    assert exporter.get_finished_spans() == ()
+
+    await requested(query=f"nid=1&traceparent={given}", header=other, callback=CALLBACK)
+    await requested(path="/push", header=other, callback=CALLBACK)
+    assert traces(exporter.get_finished_spans()) == [given[3:35], other[3:35]]
+
+
+async def test_only_a_callback_has_its_trace_in_the_query(exporter: InMemorySpanExporter) -> None:
+    [given] = contexts(1)
+
+    await requested(query=f"traceparent={given}")
+
+    assert traces(exporter.get_finished_spans()) != [given[3:35]]
+
+
+async def test_a_method_that_a_client_has_made_up_is_in_no_span(exporter: InMemorySpanExporter) -> None:
+    for method in ("PUT", "GRACE"):
+        await requested(method)
+
+    assert [(span.name, (span.attributes or {})["http.request.method"]) for span in exporter.get_finished_spans()] == [
+        ("PUT", "PUT"),
+        ("HTTP", "_OTHER"),
+    ]
