@@ -182,10 +182,9 @@ def timed(operation: str) -> Callable[[C], C]:
     return decorate
 
 
-def sms_attempted(outcomes: Iterable[str]) -> None:
-    if not enabled:
-        return
-    for outcome, count in Counter(outcomes).items():
+def sms_attempted(outcomes: Mapping[str, int]) -> None:
+    """The number of attempts that a transaction has recorded, by outcome."""
+    for outcome, count in outcomes.items():
         _attempts.add(count, {"outcome": outcome})
 
 
