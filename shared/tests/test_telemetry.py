@@ -11,6 +11,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from messaging import telemetry
+from messaging.bus import Message, Outgoing
+from messaging.dead_letters import Dead, DeadLetters
 from servicekit.request_trace import traced
 
 CALLBACK = "/callback"
@@ -150,3 +152,38 @@ async def test_a_method_that_a_client_has_made_up_is_in_no_span(exporter: InMemo
         ("PUT", "PUT"),
         ("HTTP", "_OTHER"),
     ]
+
+
+class Accepting:
+    """A bus that accepts everything."""
+
+    async def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
+        return [str(number) for number, _ in enumerate(messages)]
+
+
+async def test_a_dead_letter_has_a_span_in_the_trace_of_its_event(exporter: InMemorySpanExporter) -> None:
+    [sampled, unsampled] = [*contexts(1), *contexts(1, flags="00")]
+
+    def dead(traceparent: str) -> Dead:
+        context = {"ce-traceparent": traceparent, "ce-subject": "anything"}
+        return Dead(
+            Message("tests.labour.begun", traceparent, "message-1", b"", context, 1), "bad-payload", "unreadable"
+        )
+
+    letters = DeadLetters("tests", Accepting())
+    assert len(await letters.publish([dead(unsampled), dead("+1202555010-01")])) == 2
+    assert exporter.get_finished_spans() == ()
+
+    await letters.publish([dead(sampled)])
+    [span] = exporter.get_finished_spans()
+    assert (span.name, traces([span])) == ("dead-letter labour.begun", [sampled[3:35]])
+    assert dict(span.attributes or {}) == {
+        "messaging.system": "gcp_pubsub",
+        "messaging.operation.name": "dead-letter",
+        "messaging.operation.type": "send",
+        "messaging.batch.message_count": 1,
+        "messaging.message.id": "message-1",
+        "messaging.destination.name": "labour.begun.dlq",
+        "messaging.consumer.group.name": "tests",
+        "fern.dead_letter.reason": "bad-payload",
+    }

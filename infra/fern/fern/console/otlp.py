@@ -33,6 +33,7 @@ SHOWN = frozenset(
         "fern.claims.granted",
         "fern.claims.held_elsewhere",
         "fern.claims.too_early",
+        "fern.dead_letter.reason",
         "fern.notification.id",
         "fern.sms.attempt",
         "fern.sms.found",
