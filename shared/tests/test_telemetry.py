@@ -14,6 +14,7 @@ from messaging import telemetry
 from messaging.bus import Message, Outgoing
 from messaging.dead_letters import Dead, DeadLetters
 from servicekit.request_trace import traced
+from servicekit.telemetry import STOP_SECONDS, export_timeout
 
 CALLBACK = "/callback"
 
@@ -187,3 +188,10 @@ async def test_a_dead_letter_has_a_span_in_the_trace_of_its_event(exporter: InMe
         "messaging.consumer.group.name": "tests",
         "fern.dead_letter.reason": "bad-payload",
     }
+
+
+def test_an_export_takes_as_long_as_a_variable_of_the_sdk_says() -> None:
+    assert export_timeout("TRACES", {"OTEL_EXPORTER_OTLP_TIMEOUT": ""}) == STOP_SECONDS
+    assert export_timeout("TRACES", {"OTEL_EXPORTER_OTLP_METRICS_TIMEOUT": "7"}) == STOP_SECONDS
+    for name in ("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"):
+        assert export_timeout("TRACES", {name: "7"}) is None, "the exporter reads it"
