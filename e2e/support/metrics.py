@@ -1,19 +1,48 @@
 """The metrics of this process and of others, as Prometheus reads them."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from messaging import metrics
 from servicekit import metrics_export
 
 
 def record() -> None:
     """Start the SDK in this process, once."""
     metrics_export.start("tests-here", {}, monitored=True)
+
+
+def examples(monkeypatch: pytest.MonkeyPatch, histogram: str) -> Callable[[], list[str]]:
+    """Lets the test read the traces that measurements of a histogram of `messaging.metrics` are examples of, by their ids.
+
+    The test gets a histogram of its own, because Prometheus' text format has no exemplars.
+    """
+    reader = InMemoryMetricReader()
+    own = MeterProvider([reader], shutdown_on_exit=False).get_meter("tests").create_histogram("tests.examples", "s")
+    monkeypatch.setattr(metrics, histogram, own)
+
+    def traces() -> list[str]:
+        found = reader.get_metrics_data()
+        points = [
+            point
+            for resource in (found.resource_metrics if found else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            for point in metric.data.data_points
+            if isinstance(point, HistogramDataPoint)
+        ]
+        return [f"{one.trace_id:032x}" for point in points for one in point.exemplars if one.trace_id]
+
+    return traces
 
 
 def value(name: str, **labels: str) -> float:

@@ -77,11 +77,18 @@ def test_a_request_that_is_not_sampled_leaves_no_span_in_any_process(world: Worl
 
     world.complete(labour)
     world.until_everyone_is_told(labour, COMPLETE)
+    until(
+        partial(world.count, "notification", "outbox WHERE topic = 'notification.delivered' AND ordering_key = $1",
+                str(labour.id)),
+        what="the provider has called back",
+    )  # fmt: skip
     later = world.plan("Alan")
     world.complete(later)
-    trace_of_completion(collector, later, "send sms")
+    trace_of_completion(collector, later, "send sms", CALLBACK)
 
     assert [span for span in collector.spans if span.trace_id == trace_id] == []
+    planned = {span.name for spans in collector.traces_of(labour.id).values() for span in spans}
+    assert [one for one in planned if one == CALLBACK or "notification." in one] == [], "nor in a trace of its own"
     stored = world.sql("labour", "SELECT attributes FROM outbox WHERE ordering_key = $1", str(labour.id))
     assert not any(trace_id in row[0] for row in stored), "what no process will read is not stored"
 

@@ -135,7 +135,8 @@ class Consumer(Generic[E]):
                     verdicts[message.ack_id] = outcome
         if failures:
             verdicts |= await self._after_failures(failures)
-        metrics.batch_processed(self.name, len(messages), started)
+        origins = (event.envelope.traceparent for event in events.values())
+        metrics.batch_processed(self.name, len(messages), started, origins)
         answers = [verdicts[message.ack_id] for message in messages]
         if Verdict.NACK in answers:
             last = [one for one in messages if one.delivery_attempt >= LAST_DELIVERY]
@@ -192,11 +193,13 @@ class Consumer(Generic[E]):
                 await asyncio.sleep(self._database.failed(describe(error)))
 
     async def _in_one_transaction(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict]:
-        first = events[0]
-        about = telemetry.messaging_attributes(
-            "process", "process", self.name, count=len(events), event_id=first.id, labour_id=first.envelope.subject
-        )
-        origins = [event.envelope.traceparent for event in events]
+        def about() -> telemetry.Attributes:
+            one, topics = events[0], {event.envelope.type for event in events}
+            return telemetry.messaging_attributes(
+                "process", "process", topics, len(events), one.id, one.envelope.subject, one.message_id, self.name
+            )
+
+        origins = (event.envelope.traceparent for event in events)
         with telemetry.batch(f"process {self.name}", telemetry.CONSUMER, origins, about) as spans:
             return await self._claim_and_react(events, spans)
 
@@ -213,11 +216,12 @@ class Consumer(Generic[E]):
             await self._claims.complete(uow.connection, self.name, [one for one in granted if one.id not in early])
 
         verdicts = {event.id: _verdict(claimed[event.id], early=event.id in early) for event in events}
-        counts = Counter(claim.name.lower() for claim in claimed.values() if claim is not Claim.GRANTED)
-        if granted:
-            counts["granted"] = len(granted)
-        spans.set({f"fern.claims.{name}": count for name, count in (counts | {"early": len(early)}).items()})
-        metrics.batch_committed(self.name, events, claimed, early)
+        counts = Counter(granted=len(granted)) if granted else Counter[str]()
+        if len(granted) < len(events):
+            counts += Counter(claim.name.lower() for claim in claimed.values() if claim is not Claim.GRANTED)
+        if spans:
+            spans.set({f"fern.claims.{name}": count for name, count in (counts | {"early": len(early)}).items()})
+        metrics.batch_committed(self.name, events, claimed, early, granted=len(granted))
         _log_batch(self.name, events, claimed, early, verdicts, counts)
         return verdicts
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from structlog import get_logger
 
-from messaging import metrics
+from messaging import metrics, telemetry
 from messaging.bus import Message, Outgoing, Publisher
 from messaging.errors import BusError, PublishRejected
 from messaging.masking import mask
@@ -52,14 +52,18 @@ class DeadLetters:
             log.error("messages left to the bus to dead-letter", count=len(refused), message_ids=ids)
 
     async def _publish(self, topic: str, dead: Sequence[Dead]) -> list[Dead]:
-        errors: Sequence[BusError | None]
-        try:
-            await self._publisher.publish(f"{topic}.dlq", [self._outgoing(topic, one) for one in dead])
-            errors = [None] * len(dead)
-        except PublishRejected:
-            errors = await asyncio.gather(*(self._publish_one(topic, one) for one in dead))
-        except BusError as error:
-            errors = [error] * len(dead)
+        def about() -> telemetry.Attributes:
+            """Without the ids of the event and the labour: what cannot be decoded may have anything in their place."""
+            first, dlq = dead[0], [f"{topic}.dlq"]
+            ids = {"message_id": first.message.message_id, "group": self._consumer}
+            return {
+                **telemetry.messaging_attributes("dead-letter", "send", dlq, len(dead), **ids),
+                "fern.dead_letter.reason": first.reason,
+            }
+
+        origins = (one.message.attributes.get("ce-traceparent") for one in dead)
+        with telemetry.batch(f"dead-letter {topic}", telemetry.CLIENT, origins, about):
+            errors = await self._publish_all(topic, dead)
         stored = [one for one, error in zip(dead, errors, strict=True) if error is None]
         for reason, group in _by_reason(stored).items():
             metrics.dead_lettered(self._consumer, reason, len(group))
@@ -74,6 +78,16 @@ class DeadLetters:
         if failed := [error for error in errors if error is not None]:
             log.error("could not dead-letter messages", topic=topic, count=len(failed), error=str(failed[0])[:300])
         return stored
+
+    async def _publish_all(self, topic: str, dead: Sequence[Dead]) -> Sequence[BusError | None]:
+        """Returns the error of each."""
+        try:
+            await self._publisher.publish(f"{topic}.dlq", [self._outgoing(topic, one) for one in dead])
+        except PublishRejected:
+            return await asyncio.gather(*(self._publish_one(topic, one) for one in dead))
+        except BusError as error:
+            return [error] * len(dead)
+        return [None] * len(dead)
 
     async def _publish_one(self, topic: str, one: Dead) -> BusError | None:
         outgoing = self._outgoing(topic, one)

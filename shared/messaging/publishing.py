@@ -10,7 +10,7 @@ import msgspec
 
 from messaging.bus import Outgoing, Publisher
 from messaging.errors import BusError, BusUnavailable, PublishRejected
-from messaging.telemetry import CLIENT, batch, messaging_attributes
+from messaging.telemetry import CLIENT, Attributes, batch, messaging_attributes
 
 PUBLISH_SECONDS = (
     5.0  # after which no further call of a batch begins: its transaction must end before the server ends it
@@ -77,10 +77,11 @@ async def _send(
     After the deadline rows are left without an error.
     """
     messages = [row.outgoing() for row in rows]
-    first = messages[0].attributes
-    about = messaging_attributes(
-        "publish", "send", topic, count=len(rows), event_id=first["ce-id"], labour_id=rows[0].ordering_key
-    )
+
+    def about() -> Attributes:
+        event_id = messages[0].attributes["ce-id"]
+        return messaging_attributes("publish", "send", [topic], len(rows), event_id, rows[0].ordering_key)
+
     try:
         with batch(f"publish {topic}", CLIENT, [one.attributes.get("ce-traceparent") for one in messages], about):
             message_ids = await publisher.publish(topic, messages)

@@ -13,22 +13,25 @@ doubt are in the trace of the request that caused them.
 | `create labour.completed`       | PRODUCER | the request                                                            |
 | `publish labour.completed`      | CLIENT   | the `create` span of the event                                         |
 | `process notification`          | CONSUMER | the same                                                               |
+| `dead-letter labour.completed`  | CLIENT   | the same, instead of or after `process`                                |
 | `send sms`, `ask about sms`     | CLIENT   | the `process` span that wrote the message                              |
 | `POST /webhooks/twilio/status`  | SERVER   | `send sms`, whose context is in the URL of the callback                |
 
 An event that tells the outcome of a message has no `create` span: it continues the trace with the context of the message.
 
 A step that handles a batch has a span in each trace of its events, and these are linked with each other. With more than `OWN`
-traces there is one span, in the first of them, with links to the next `LINKS`. So what a batch costs does not grow with its
-size. Traces that are not sampled do not count: for them only the flag in the stored context is read.
+traces there is one span, in the first of them, with links to the next `LINKS`, and with the number of the others as
+`fern.traces.left_out`. So what a batch costs does not grow with its size. Traces that are not sampled do not count: for them only
+the flag in the stored context is read.
 
 Spans have ids, types, counts and names of errors as attributes. They never have a phone number, a name, a text, or the message
 of an exception.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
 
@@ -46,7 +49,7 @@ ERROR = StatusCode.ERROR
 CLIENT, CONSUMER = SpanKind.CLIENT, SpanKind.CONSUMER
 LABOUR, EVENT = "fern.labour.id", "cloudevents.event_id"
 OWN = 8  # traces of a batch that have a span of their own: enough to read, and large batches stay cheap
-LINKS = 8  # of one span: a link costs a tenth of a span, and the largest batches have a hundred traces
+LINKS = 8  # of one span: a link costs a seventh of a span, and the largest batches have a hundred traces
 _SPANS = context.create_key("fern-spans")  # the spans of the current step, by trace id
 _stored = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})").fullmatch  # a context as `_format` writes it
 
@@ -78,10 +81,13 @@ def continuing(origin: str | None) -> str | None:
 
 
 class Spans:
-    """The spans of one step. Without any, setting an attribute does nothing."""
+    """The spans of one step. Without any, it is false, and setting an attribute does nothing."""
 
     def __init__(self, spans: Sequence[Span] = ()) -> None:
         self._spans = spans
+
+    def __bool__(self) -> bool:
+        return bool(self._spans)
 
     def set(self, attributes: Attributes) -> None:
         for span in self._spans:
@@ -131,25 +137,32 @@ def create(event_type: str, event_id: UUID, key: str, origin: str | None = None)
 
 
 def batch(
-    name: str, kind: SpanKind, origins: Iterable[str | None], attributes: Attributes
+    name: str, kind: SpanKind, origins: Iterable[str | None], attributes: Callable[[], Attributes]
 ) -> AbstractContextManager[Spans]:
-    """The spans of a step that handles the events of `origins` together. The first is the current span in the block."""
-    sampled = [one for one in origins if one and _is_sampled(one)]
-    return _step(name, kind, list({one[3:35]: one for one in sampled}.values()), attributes) if sampled else UNTRACED
+    """The spans of a step that handles the events of `origins` together. The first is the current span in the block.
+
+    `attributes` is called only if there is a span.
+    """
+    traces = {one[3:35]: one for one in origins if one and _is_sampled(one)}
+    parents = [found for one in islice(traces.values(), 1 + LINKS) if (found := _read(one))]
+    if not parents:  # a context that is not well formed does not begin a trace
+        return UNTRACED
+    left_out: Attributes = {"fern.traces.left_out": len(traces) - 1 - LINKS} if len(traces) > 1 + LINKS else {}
+    return _step(name, kind, parents, {**attributes(), **left_out})
 
 
-def call(name: str, origin: str | None, attributes: Attributes) -> AbstractContextManager[Spans]:
+def call(name: str, origin: str | None, attributes: Callable[[], Attributes]) -> AbstractContextManager[Spans]:
     """The span of a call to the provider, in the trace of the message's event. It is the current span in the block."""
     return batch(name, CLIENT, [origin], attributes)
 
 
 @contextmanager
-def _step(name: str, kind: SpanKind, origins: Sequence[str], attributes: Attributes) -> Iterator[Spans]:
-    own = origins if len(origins) <= OWN else origins[:1]
-    links = [Link(found) for one in origins[len(own) :][:LINKS] if (found := _read(one))]
-    first = _TRACER.start_span(name, _context(own[0]), kind, attributes, links)
+def _step(name: str, kind: SpanKind, parents: Sequence[SpanContext], attributes: Attributes) -> Iterator[Spans]:
+    own = parents if len(parents) <= OWN else parents[:1]
+    links = [Link(one) for one in parents[len(own) :]]
+    first = _TRACER.start_span(name, _within(own[0]), kind, attributes, links)
     linked = [Link(first.get_span_context())]
-    spans = [first, *(_TRACER.start_span(name, _context(one), kind, attributes, linked) for one in own[1:])]
+    spans = [first, *(_TRACER.start_span(name, _within(one), kind, attributes, linked) for one in own[1:])]
     contexts = {one[3:35]: one for span in spans if (one := _format(span.get_span_context()))}
     try:
         with _attached(context.set_value(_SPANS, contexts, trace.set_span_in_context(first))):
@@ -163,22 +176,38 @@ def _step(name: str, kind: SpanKind, origins: Sequence[str], attributes: Attribu
             span.end()
 
 
+def continues(traceparent: str) -> bool:
+    """True if this is a context that a span can continue."""
+    return _read(traceparent) is not None
+
+
 def outside() -> AbstractContextManager[object]:
     """A block without a current span, for work that one task does for several."""
     return _attached(context.Context())
 
 
 def messaging_attributes(
-    operation: str, kind: str, destination: str, *, count: int, event_id: object, labour_id: str
-) -> dict[str, AttributeValue]:
-    """Attributes by OpenTelemetry's conventions for messaging. A batch of one also has the ids of its event and its labour."""
-    one: dict[str, AttributeValue] = {EVENT: str(event_id), LABOUR: labour_id} if count == 1 else {}
-    return one | {
+    operation: str,
+    kind: str,
+    topics: Collection[str],
+    count: int,
+    event_id: object = "",
+    labour_id: str = "",
+    message_id: str = "",
+    group: str = "",
+) -> Attributes:
+    """Attributes by OpenTelemetry's conventions for messaging. The ids are those of the first message, and are left out if there
+    are more; so is the topic if there are several. `group` is the consumer.
+    """
+    ids = {EVENT: str(event_id), LABOUR: labour_id, "messaging.message.id": message_id} if count == 1 else {}
+    topic = next(iter(topics)) if len(topics) == 1 else ""
+    more = ids | {"messaging.destination.name": topic, "messaging.consumer.group.name": group}
+    return {
         "messaging.system": "gcp_pubsub",
         "messaging.operation.name": operation,
         "messaging.operation.type": kind,
-        "messaging.destination.name": destination,
         "messaging.batch.message_count": count,
+        **{name: value for name, value in more.items() if value},
     }
 
 
@@ -198,12 +227,12 @@ def _read(origin: str) -> SpanContext | None:
 
 def context_of(origin: str | None) -> context.Context | None:
     """The context for a measurement that belongs to a trace; None if the trace is not sampled."""
-    return _context(origin) if origin and _is_sampled(origin) else None
+    found = _read(origin) if origin and _is_sampled(origin) else None
+    return _within(found) if found else None
 
 
-def _context(origin: str) -> context.Context:
-    found = _read(origin)
-    return context.Context() if found is None else trace.set_span_in_context(NonRecordingSpan(found), context.Context())
+def _within(parent: SpanContext) -> context.Context:
+    return trace.set_span_in_context(NonRecordingSpan(parent), context.Context())
 
 
 def _format(found: SpanContext) -> str | None:

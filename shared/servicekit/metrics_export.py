@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from messaging import metrics
-from servicekit.telemetry import STOP_SECONDS, log_rarely, resource
+from servicekit.telemetry import STOP_SECONDS, export_timeout, log_rarely, resource
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricReader
@@ -58,7 +58,8 @@ def _otlp(variables: Mapping[str, str]) -> "MetricReader":
 
     log_rarely("opentelemetry.exporter.otlp.proto.http.metric_exporter", "opentelemetry.sdk.metrics._internal.export")
     interval = float(variables.get("OTEL_METRIC_EXPORT_INTERVAL") or 10_000)
-    return PeriodicExportingMetricReader(OTLPMetricExporter(timeout=STOP_SECONDS), export_interval_millis=interval)
+    exporter = OTLPMetricExporter(timeout=export_timeout("METRICS", variables))
+    return PeriodicExportingMetricReader(exporter, export_interval_millis=interval)
 
 
 def text() -> bytes:

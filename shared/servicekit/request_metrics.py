@@ -6,8 +6,8 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from messaging import metrics
+from servicekit.request_trace import method_of
 
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNROUTED = "none"  # refused before its route was looked up, or there is no such route
 # Who sends requests to these paths; all others come from clients. Probes are not counted. The bus is a caller of its own, because
 # the answer 503 tells it to deliver an event again, for example one that is early.
@@ -31,8 +31,9 @@ def measured(app: ASGIApp) -> ASGIApp:
             nonlocal is_measured
             is_measured = True
             route = scope.get("path_template") or UNROUTED
-            method = scope["method"] if scope["method"] in METHODS else "_OTHER"
-            metrics.request_answered(str(route), method, status, time.perf_counter() - started, _caller(scope["path"]))
+            metrics.request_answered(
+                str(route), method_of(scope), status, time.perf_counter() - started, _caller(scope["path"])
+            )
 
         async def send_and_measure(message: Message) -> None:
             if message["type"] == "http.response.start":

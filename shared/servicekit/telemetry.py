@@ -7,6 +7,7 @@ Environment, with unit and default:
 OTEL_EXPORTER_OTLP_ENDPOINT   URL that takes OTLP over HTTP, without `/v1/traces` (none: no traces, and the SDK is not imported)
 OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG   which requests are traced: as OpenTelemetry defines them
                               (parentbased_traceidratio with 0.1; local parentbased_always_on)
+OTEL_EXPORTER_OTLP_TIMEOUT    seconds for one export, of traces or of metrics (0.8: it must end while a process stops)
 OTEL_…                        all others of the SDK, such as OTEL_EXPORTER_OTLP_HEADERS and OTEL_BSP_SCHEDULE_DELAY
 """
 
@@ -40,7 +41,7 @@ def start(process: str, variables: Mapping[str, str] = os.environ) -> Callable[[
         os.environ["OTEL_TRACES_SAMPLER"] = "parentbased_always_on" if local else "parentbased_traceidratio"
         os.environ.setdefault("OTEL_TRACES_SAMPLER_ARG", "0.1")
     provider = TracerProvider(resource=resource(process), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=STOP_SECONDS)))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=export_timeout("TRACES", variables))))
     trace.set_tracer_provider(provider)
 
     def stop() -> None:
@@ -49,6 +50,12 @@ def start(process: str, variables: Mapping[str, str] = os.environ) -> Callable[[
         sending.join(STOP_SECONDS)
 
     return stop
+
+
+def export_timeout(signal: str, variables: Mapping[str, str]) -> float | None:
+    """Seconds for one export; None if a variable of the SDK says it."""
+    names = (f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
+    return None if any(variables.get(name) for name in names) else STOP_SECONDS
 
 
 def resource(process: str) -> "Resource":

@@ -117,13 +117,14 @@ def create_app(
     log_key: str = "",
     log_kinds: Mapping[str, str] | None = None,
     refusals: tuple[type[Exception], ...] = (),
+    callback: str = "",
 ) -> Litestar:
     """Pages of other origins may call the API only if they are listed in `cors_origins`.
 
     `local_names` are for local mode, where every secret is known: the server then answers only to them and to the names of this
     machine, because a page could otherwise reach it under a name of its own. In local mode `page_token` makes the token that the
-    page of the API fills in. `log_key` and `log_kinds` are the options of `SecurityLog`, which also
-    logs the errors of `refusals`, whatever their status.
+    page of the API fills in. `log_key` and `log_kinds` are the options of `SecurityLog`, which also logs the errors of
+    `refusals`, whatever their status. `callback` is the option of `traced`.
     """
     if page_token and not local_names:
         raise ValueError("A token for the page of the API is for local mode only: every visitor could use it.")
@@ -143,7 +144,7 @@ def create_app(
     inner: ASGIApp = CORSMiddleware(admission, cors) if cors_origins else admission
     if local_names:
         inner = LocalGuard(inner, local_names, cors_origins)
-    app.asgi_handler = traced(measured(SecurityLog(app, inner, key=log_key, kinds=log_kinds)))
+    app.asgi_handler = traced(measured(SecurityLog(app, inner, key=log_key, kinds=log_kinds)), callback=callback)
     return app
 
 

@@ -7,16 +7,14 @@ from uuid import UUID
 
 import asyncpg
 import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from e2e.support import metrics
 from e2e.support.bus import pull_all
 from e2e.support.metrics import value
 from e2e.support.sample_events import Happened, emit
-from messaging import backlog
+from messaging import backlog, telemetry
+from messaging import metrics as instruments
 from messaging.bus import Message, Outgoing
 from messaging.consumer import Consumer, Received
 from messaging.database import create_engine, driver_connection, transaction
@@ -233,12 +231,35 @@ async def fill(engine: AsyncEngine, published: int = 5000) -> None:
         )
 
 
-def test_a_measurement_inside_a_sampled_span_names_its_trace() -> None:
-    reader, tracer = InMemoryMetricReader(), TracerProvider().get_tracer("tests")
-    histogram = MeterProvider([reader]).get_meter("tests").create_histogram("tests.duration", "s")
+async def test_the_duration_of_a_batch_names_the_first_sampled_trace_of_its_events(
+    labour_engine: AsyncEngine, labour_units: UnitsOfWork, bus: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def react(uow: UnitOfWork, events: Sequence[Received[Happened]]) -> Collection[UUID]:
+        return ()
 
-    with tracer.start_as_current_span("a request") as span:
-        histogram.record(0.1)
+    consumer = Consumer(
+        "tests",
+        units_of_work=labour_units,
+        decode=lambda envelope: Happened(**json.loads(envelope.data)),
+        react=react,
+        publisher=bus,
+    )
+    traces = metrics.examples(monkeypatch, "_processing")
+    await emit(labour_units, Happened("labour-1", 1))
+    with telemetry.request("PUT", f"00-{'a' * 32}-{'1' * 16}-01", {}):
+        await emit(labour_units, Happened("labour-2", 2))
+    await Relay(labour_engine, bus).run_once()
 
-    [point] = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics[0].data.data_points  # type: ignore[union-attr]
-    assert [one.trace_id for one in point.exemplars] == [span.get_span_context().trace_id]
+    await consumer.handle(await pull_all(bus, f"tests.{Happened.type}"))
+
+    assert traces() == ["a" * 32]
+
+
+def test_the_duration_of_a_request_names_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    traces = metrics.examples(monkeypatch, "_requests")
+
+    for trace, flags in (("a", "01"), ("b", "00")):
+        with telemetry.request("PUT", f"00-{trace * 32}-{'1' * 16}-{flags}", {}):
+            instruments.request_answered("/", "PUT", 200, 0.1, "client")
+
+    assert traces() == ["a" * 32]

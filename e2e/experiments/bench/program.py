@@ -57,7 +57,10 @@ def main(module: str, log: str) -> None:
     if ".articles." not in module:  # as the processes of the services do
         run = uvloop.run
         collect_garbage_rarely()
-    stop_traces, stop_metrics = telemetry.start("bench"), metrics_export.start("bench")
+    monitored = bool(
+        os.environ.get("MONITOR_PORT")
+    )  # then every measurement has a second reader, which nothing asks here
+    stop_traces, stop_metrics = telemetry.start("bench"), metrics_export.start("bench", monitored=monitored)
     run(serve(import_module(module).measure, answers))
     stop_traces()
     stop_metrics()

@@ -16,6 +16,7 @@ from messaging.wakeups import Waker
 from notification.consumer import NAME as CONSUMER
 from notification.consumer import create_consumer
 from notification.delivery import ledger
+from notification.delivery.callbacks import STATUS_PATH
 from notification.domain.notification import NotificationState
 from notification.domain.reactions import TOPICS
 from notification.http.document import FOR_OPERATORS, PUBLIC
@@ -83,6 +84,7 @@ def build(settings: ApiSettings) -> Apis:
         limits=settings.http,
         local_names=(NAME, urlsplit(settings.public_url).hostname or NAME) if settings.local else (),
         log_kinds=REFUSALS,
+        callback=STATUS_PATH,
     )
     for_operators = create_operator_app(
         FOR_OPERATORS,

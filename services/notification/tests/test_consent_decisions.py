@@ -54,6 +54,17 @@ def test_the_question_beside_a_text_has_an_event_id_that_follows_from_the_event(
     assert once.event_id != begun.id
 
 
+def test_a_question_is_in_the_trace_of_the_event_that_causes_it() -> None:
+    traceparent = f"00-{'a' * 32}-{'1' * 16}-01"
+    added, begun = (course := Course()).add(), course.begin()
+
+    for one, texts in ((added, []), (begun, [notification()])):
+        [known] = contacts(one.id, one.event, texts, traceparent)
+        [question], _ = decide([], [known], Consents({}, [known.phone]))
+
+        assert question.traceparent == traceparent
+
+
 async def test_a_yes_over_http_releases_what_waits(office: PostOffice, api: Api) -> None:
     await handle(office, (course := Course()).add(), course.begin())
 

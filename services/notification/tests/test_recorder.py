@@ -3,6 +3,8 @@
 import asyncio
 from collections import Counter
 
+from structlog.testing import capture_logs
+
 from e2e.support.crash import SimulatedCrash
 from notification.delivery import ledger, recorder
 from notification.delivery.recorder import Recorder
@@ -38,6 +40,28 @@ async def record_while_one_is_written(office: PostOffice, outcomes: list[tuple[L
         waiting = [asyncio.create_task(ours.record(lease, other)) for lease, other in others]
         await asyncio.sleep(0)  # each has handed in its outcome
     return list(await asyncio.gather(*waiting, return_exceptions=True))
+
+
+async def test_each_transaction_has_a_log_line_at_info_and_so_has_each_message_that_was_not_accepted(
+    office: PostOffice,
+) -> None:
+    first, *leases = await leased(office, 5)
+    late = leases[3]._replace(attempt=2)
+    outcomes: list[SendOutcome] = [Accepted(SIDS[1]), Accepted(SIDS[2]), Unknown("no answer"), Accepted(SIDS[3])]
+    group = list(zip([*leases[:3], late], outcomes, strict=True))
+
+    with capture_logs() as logs:
+        await record_while_one_is_written(office, [(first, Accepted(SIDS[0])), *group])
+
+    infos = [line for line in logs if line["log_level"] == "info"]
+    counted = [line for line in infos if line["event"] == "sms outcomes recorded"]
+    assert [(line["accepted"], line.get("unknown")) for line in counted] == [(1, None), (3, 1)]
+    assert [(line["event"], line["notification_id"]) for line in infos if line not in counted] == [
+        ("sms attempted", str(leases[2].id)),
+        ("late sms outcome ignored", str(late.id)),
+    ]
+    named = [line["notification_id"] for line in logs if line["log_level"] == "debug" and "sid" in line]
+    assert named == [str(lease.id) for lease in (first, *leases[:2])]
 
 
 async def test_what_arrives_while_one_is_written_is_written_in_one_transaction(office: PostOffice) -> None:

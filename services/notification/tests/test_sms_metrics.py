@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from e2e.support import metrics
@@ -48,6 +49,18 @@ async def test_an_accepted_message_is_counted_with_the_time_since_the_event(offi
 
     now = attempts("accepted"), moved("SENT"), told("labour.completed"), told("labour.completed", le="60.0")
     assert [after - then for after, then in zip(now, before, strict=True)] == [1, 1, 1, 1]
+
+
+async def test_the_time_since_the_event_names_the_trace_if_that_is_sampled(
+    office: PostOffice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces = metrics.examples(monkeypatch, "_tap_to_sms")
+    for trace, flags in (("a", "01"), ("b", "00")):
+        await office.post(replace(notification(), traceparent=f"00-{trace * 32}-{'1' * 16}-{flags}"))
+
+    await office.dispatcher().run_once()
+
+    assert traces() == ["a" * 32]
 
 
 async def test_each_outcome_of_an_attempt_has_its_own_count(office: PostOffice) -> None:

@@ -1,7 +1,7 @@
 """What telemetry costs our side of each stage: off, and on as outside of local runs, where a tenth of the traces is sampled.
 
-Off, events have no trace context. On, every event has one, and what the environment variables switch on is sent to a collector
-that costs next to nothing.
+Off, events have no trace context. On, a tenth of them has one, the metrics have both readers (`/metrics` and OTLP), as in a
+deployed process, and everything is sent to a collector that costs next to nothing. A log line is measured alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,8 +17,10 @@ from e2e.support.ports import free_port_base
 from fern.settings import PROJECT_ID
 
 REQUESTS, EVENTS, HANDLED, MESSAGES = 1600, 48_000, 12_000, 3200  # more than the stages have: the difference is small
+LINES = 50_000
 SEND_MILLISECONDS = 500  # between two exports of spans, as in a local system
 GOAL = 0.95  # of the throughput without telemetry
+LINE_GOAL = 20.0  # µs
 
 Side = Callable[[], Measured]
 
@@ -73,6 +75,16 @@ def dispatchers(environment: Environment, options: Options, stand_in: str, *, tr
     )
 
 
+def logs(environment: Environment, options: Options) -> Side:
+    program = environment.child("ours.log")
+
+    def write() -> Measured:
+        result = program.ask(count=options.sized(LINES))
+        return Measured(1e6 * result["seconds"] / result["count"], 1e6 * result["cpu"] / result["count"])
+
+    return write
+
+
 @contextmanager
 def start(environment: Environment, options: Options) -> Iterator[Round]:
     stand_in, port = sms.start_stand_in(environment), free_port_base()
@@ -85,6 +97,7 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
             "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
             "OTEL_TRACES_SAMPLER_ARG": str(SAMPLED),
             "OTEL_BSP_SCHEDULE_DELAY": str(SEND_MILLISECONDS),
+            "MONITOR_PORT": "0",
         }
 
     sides = {
@@ -96,6 +109,7 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
         "consumer-on": consumers(environment, options, traced=True, **on("consumer")),
         "sms-off": dispatchers(environment, options, stand_in, traced=False),
         "sms-on": dispatchers(environment, options, stand_in, traced=True, **on("sms")),
+        "log": logs(environment, options),
     }
 
     def measure(name: str) -> Measured:
@@ -122,6 +136,7 @@ STAGE = Stage(
         **cases("relay", "events/s"),
         **cases("consumer", "events/s"),
         **cases("sms", "messages/s"),
+        "log": Case("log, a line at INFO", "µs", goal=LINE_GOAL, lower=True),
     },
     start,
 )

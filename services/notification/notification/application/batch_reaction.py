@@ -4,7 +4,7 @@ The number of statements does not depend on the size of the batch. The consumer 
 so claims and effects are committed together.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import get_args
 from uuid import UUID
 
@@ -57,33 +57,30 @@ async def react_to_batch(
             errors[received.id] = error
             continue
         rosters[labour_id] = reaction.roster
-        notifications += reaction.notifications
+        traceparent = telemetry.continuing(received.envelope.traceparent)
+        notifications += _traced(reaction.notifications, traceparent) if traceparent else reaction.notifications
         if reaction.early:
             early.add(received.id)
         elif required:
-            known += contacts(received.id, received.event, reaction.notifications)
+            known += contacts(received.id, received.event, reaction.notifications, traceparent)
     if errors:
         raise ReactionsFailed(errors)
-    traces = {one.id: telemetry.continuing(one.envelope.traceparent) for one in events if one.envelope.traceparent}
     await repository.save(rosters.values())
     if known:
         found = await consents.load(uow.connection, {contact.phone for contact in known})
         notifications, waiting = decide(notifications, known, found)
         if waiting:
-            await insert_waiting(uow.connection, _traced(waiting, traces))
+            await insert_waiting(uow.connection, waiting)
     if notifications:
-        notifications = _traced(notifications, traces)
         if refused := await insert_pending(uow, notifications, most_waiting=most_waiting, consent_required=required):
             log.warning("announcements refused: too many of their labour are waiting", count=refused)
         uow.after_commit(wake_dispatcher)
     return early
 
 
-def _traced(notifications: list[Notification], traces: Mapping[UUID, str | None]) -> list[Notification]:
-    """The messages, each with the trace context of its event."""
-    if not traces:
-        return notifications
-    return [replace(one, traceparent=traces[one.event_id]) if one.event_id in traces else one for one in notifications]
+def _traced(notifications: Iterable[Notification], traceparent: str) -> list[Notification]:
+    """The messages with the trace context of their event."""
+    return [replace(one, traceparent=traceparent) for one in notifications]
 
 
 def _roster_changes_first(received: Received[Event]) -> tuple[int, bool]:

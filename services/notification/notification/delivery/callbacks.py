@@ -18,6 +18,7 @@ from notification.domain.transitions import record_delivered, record_sent, recor
 
 log = get_logger()
 
+STATUS_PATH = "/webhooks/twilio/status"  # of the route, which the provider calls with the status of a message
 STOP_WORDS = frozenset({"STOP", "STOPALL", "UNSUBSCRIBE", "END", "QUIT", "REVOKE", "OPTOUT", "CANCEL"})
 START_WORDS = frozenset({"START", "YES", "UNSTOP"})
 

@@ -200,16 +200,8 @@ class Dispatcher:
         return outcome
 
     async def _record(self, lease: Lease, outcome: SendOutcome) -> None:
-        ours = await self._recorder.record(lease, outcome)
+        await self._recorder.record(lease, outcome)
         self._pause_if_misconfigured(outcome)
-        log.info(
-            "sms attempted" if ours else "late sms outcome ignored",
-            notification_id=str(lease.id),
-            attempt=lease.attempt,
-            outcome=type(outcome).__name__,
-            reason=getattr(outcome, "reason", None),
-            sid=getattr(outcome, "sid", None),
-        )
 
     def _pause_if_misconfigured(self, outcome: SendOutcome) -> None:
         """Wrong credentials pause all sending. After each pause one message is sent, to find out whether they are accepted."""

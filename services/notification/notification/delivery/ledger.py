@@ -214,15 +214,16 @@ async def apply(
 
 
 def _count(changed: Sequence[asyncpg.Record]) -> None:
-    sent = [row for row in changed if row["state"] == NotificationState.SENT]
+    """Passes generators, because without an SDK nothing is counted."""
     metrics.messages_moved(
         (row["state"] for row in changed),
-        [
+        (
             metrics.Sent(
                 row["event_id"], row["event_type"], row["sent_at"].timestamp(), row["traceparent"], row["released_at"]
             )
-            for row in sent
-        ],
+            for row in changed
+            if row["state"] == NotificationState.SENT
+        ),
     )
 
 

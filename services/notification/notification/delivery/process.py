@@ -13,6 +13,7 @@ from messaging.limits import WORK
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 from messaging.wakeups import Listener, Waker
 from notification.delivery import backlog, ledger
+from notification.delivery.callbacks import STATUS_PATH
 from notification.delivery.dispatcher import Dispatcher
 from notification.delivery.reconciler import Reconciler
 from notification.delivery.recorder import LABELS
@@ -63,7 +64,7 @@ async def run_dispatcher(stop: asyncio.Event, settings: DispatcherSettings) -> N
     dispatcher = Dispatcher(
         units_of_work,
         provider,
-        callback_url=f"{settings.public_url}/webhooks/twilio/status",
+        callback_url=f"{settings.public_url}{STATUS_PATH}",
         lease_seconds=settings.lease_seconds,
         call_within=settings.call_within,
         restored_at=settings.restored_at,

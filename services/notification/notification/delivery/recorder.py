@@ -9,6 +9,8 @@ the database is unavailable, all of them fail, and the tasks that wait for them 
 """
 
 import asyncio
+import logging
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 from uuid import UUID
@@ -111,8 +113,11 @@ class Recorder:
             if isinstance(error, asyncio.CancelledError):
                 raise
         else:
-            metrics.sms_attempted(LABELS[type(one.outcome)] for one in group)
+            outcomes = Counter(LABELS[type(one.outcome)] for one in group)
+            metrics.sms_attempted(outcomes)
+            log.info("sms outcomes recorded", **outcomes)
             for one in group:
+                _log(one, ours=one.lease.id in changed)
                 if not one.recorded.done():
                     one.recorded.set_result(one.lease.id in changed)
 
@@ -127,6 +132,23 @@ class Recorder:
                 await consents.refuse_as_provider(uow, opted_out)
             await AFTER_RECORD()
         return changed
+
+
+def _log(one: _Waiting, *, ours: bool) -> None:
+    """What was not accepted, and what came too late, is at INFO. A line for each accepted message is at DEBUG: it would cost as
+    much as the record of the outcome.
+    """
+    usual = ours and isinstance(one.outcome, Accepted)
+    if usual and not log.is_enabled_for(logging.DEBUG):
+        return
+    (log.debug if usual else log.info)(
+        "sms attempted" if ours else "late sms outcome ignored",
+        notification_id=str(one.lease.id),
+        attempt=one.lease.attempt,
+        outcome=type(one.outcome).__name__,
+        reason=getattr(one.outcome, "reason", None),
+        sid=getattr(one.outcome, "sid", None),
+    )
 
 
 def _transition(lease: Lease, outcome: SendOutcome) -> Transition:

@@ -11,10 +11,13 @@ def sms_span(name: str, message: Lease | InDoubt) -> AbstractContextManager[tele
     origin = message.origin
     if not origin.traceparent:
         return telemetry.UNTRACED
-    attributes: telemetry.Attributes = {
-        telemetry.EVENT: str(origin.event_id),
-        telemetry.LABOUR: str(origin.labour_id),
-        "fern.notification.id": str(message.id),
-        "fern.sms.attempt": message.attempt,
-    }
+
+    def attributes() -> telemetry.Attributes:
+        return {
+            telemetry.EVENT: str(origin.event_id),
+            telemetry.LABOUR: str(origin.labour_id),
+            "fern.notification.id": str(message.id),
+            "fern.sms.attempt": message.attempt,
+        }
+
     return telemetry.call(name, origin.traceparent, attributes)

@@ -62,6 +62,7 @@ class Contact(NamedTuple):
     person_name: str
     phone: str
     mother_name: str
+    traceparent: str | None = None  # the trace context of the event
 
 
 class Decided(NamedTuple):
@@ -69,16 +70,21 @@ class Decided(NamedTuple):
     waiting: list[Notification]
 
 
-def contacts(event_id: UUID, event: Event, notifications: Iterable[Notification]) -> list[Contact]:
+def contacts(
+    event_id: UUID, event: Event, notifications: Iterable[Notification], traceparent: str | None = None
+) -> list[Contact]:
     """The person who was added, or the recipients of the messages. A question beside a message has a derived event id, because
     the ledger has one row for each event and person.
     """
     if isinstance(event, SubscriberAdded):
         mother = event.mother_name or ""
-        return [Contact(event_id, event.labour_id, event.person_id, event.name, event.phone, mother)]
+        return [Contact(event_id, event.labour_id, event.person_id, event.name, event.phone, mother, traceparent)]
     mother = getattr(event, "mother_name", "")
     cause = derived_id(event_id, CONSENT_REQUESTED)
-    return [Contact(cause, one.labour_id, one.person_id, one.person_name, one.phone, mother) for one in notifications]
+    return [
+        Contact(cause, one.labour_id, one.person_id, one.person_name, one.phone, mother, traceparent)
+        for one in notifications
+    ]
 
 
 def decide(notifications: Iterable[Notification], known: Sequence[Contact], consents: Consents) -> Decided:
@@ -104,4 +110,5 @@ def _question(to: Contact) -> Notification:
         phone=to.phone,
         body=draft.to(notification_id),
         segments=draft.segments,
+        traceparent=to.traceparent,
     )
