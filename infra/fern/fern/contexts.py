@@ -175,7 +175,8 @@ def _context(name: str, content: Any) -> Context:
     if not tokens.keys() & {*_TOKENS}:
         raise refuse("has neither read_token nor write_token.")
     secrets = {key: Secret(*map(str, next(iter(where.items())))) for key, where in tokens.items()}
-    return Context(name, **texts, **secrets)
+    reading, writing, identity = map(secrets.get, _SECRETS)
+    return Context(name, **texts, read_token=reading, write_token=writing, identity_token=identity)
 
 
 def _problem_with(url: str) -> str | None:
