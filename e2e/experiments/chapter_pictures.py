@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, FloatRect, expect
 from e2e.support.api import client, speaking_as
 from e2e.support.console_screen import Screen, box, open_screen
 from e2e.support.installation import Installation
+from e2e.support.waiting import until
 from fern.settings import PROJECT_ROOT
 
 IMAGES = PROJECT_ROOT / "docs" / "images"
@@ -136,6 +137,42 @@ def dead_letter(screen: Screen, installation: Installation) -> str:
     return "#aside"
 
 
+def unknown_event(screen: Screen, installation: Installation) -> str:
+    """An event that the project's topology does not name, published by a copy of the project."""
+    screen.plan("Grace")
+    screen.until_balanced()
+    hold(screen, "labour-relay")
+    screen.press("Begin", "The labour has begun.")
+    expect(screen.page.locator(".token")).to_have_count(1)
+    screen.switch("Slow motion, 1/20").click()
+    installation.execute("UPDATE outbox SET topic = 'labour.paused', published_at = now() WHERE published_at IS NULL")
+    return paused_at(screen, ".token.event[data-at=topic][title^='labour.paused']")
+
+
+def unknown_version(screen: Screen, installation: Installation) -> str:
+    """A birth of a version that neither consumer knows."""
+    discard = (
+        "dlq",
+        "discard",
+        "--reason",
+        "wrong-schema",
+        "--yes",
+    )  # finds nothing while the page looks at the dead letters
+    until(
+        lambda: installation.fern(*discard).returncode, lambda code: code == 0, what="the other picture's is discarded"
+    )
+    screen.plan("Grace")
+    hold(screen, "labour-relay")
+    screen.press("Complete", "The baby is here")
+    newer = "jsonb_set(attributes, '{ce-dataschema}', '\"urn:fernlabour:labour.completed:9\"')"
+    installation.execute(
+        f"UPDATE outbox SET attributes = {newer} WHERE published_at IS NULL AND topic = 'labour.completed'"
+    )
+    screen.button("Release labour-relay").click()
+    expect(screen.page.locator("#dead-list li").filter(has_text="unknown-version")).to_have_count(2)
+    return "#aside"
+
+
 def account(screen: Screen, _: Installation) -> str:
     screen.plan("Grace", "Alan")
     screen.press("Complete", "The baby is here")
@@ -207,8 +244,10 @@ SCENES: dict[str, Scene] = {  # in this order: the last ones leave traces that o
     "13-nothing-recorded": nothing_recorded,
     "14-account": account,
     "15-statistics": statistics,
+    "18-unknown-event": unknown_event,
     "19-waterfall": waterfall,
     "11-dead-letter": dead_letter,
+    "20-unknown-version": unknown_version,
     "17-consent": consent,
     "16-pushed": pushed,
     "12-unexplained": unexplained,

@@ -1,5 +1,6 @@
 """`python -m e2e.experiments.pictures`: take the pictures of the console in docs/images. Needs Chromium."""
 
+from hashlib import sha256
 from typing import Any
 
 import click
@@ -8,7 +9,7 @@ from playwright.sync_api import Browser, expect
 from e2e.experiments.animation import animate, stage_of
 from e2e.experiments.chapter_pictures import SCENES, take_chapter
 from e2e.support.console_film import moved_by_hand, watch
-from e2e.support.console_screen import CHROMIUM, PHONE, Screen, chromium, open_screen
+from e2e.support.console_screen import CHROMIUM, Screen, chromium, open_screen
 from e2e.support.installation import running_installation
 from e2e.support.waiting import until
 from fern.errors import FernError
@@ -18,13 +19,19 @@ IMAGES = PROJECT_ROOT / "docs" / "images"
 OPTIONS: dict[str, dict[str, Any]] = {  # of the browser
     "console-light": {},
     "console-dark": {"color_scheme": "dark"},
-    "console-phone": {"viewport": PHONE},
 }
 FILM = "console-travels"
 COMPACT = """() => {
   document.querySelectorAll('.processes, .break, .lead, .replies, #newest').forEach((node) => { node.style.display = 'none'; });
 }"""  # the film is about the tokens
 PICTURES = (*OPTIONS, "console-broken", FILM)
+PAGE = PROJECT_ROOT / "infra" / "fern" / "fern" / "console" / "page"
+PICTURED = IMAGES / "page.sha256"  # of the page's sources when the pictures were taken
+
+
+def digest_of_the_page() -> str:
+    files = sorted(path for path in PAGE.iterdir() if path.is_file())
+    return sha256(b"".join(path.name.encode() + path.read_bytes() for path in files)).hexdigest()
 
 
 def film_an_event(browser: Browser, url: str) -> None:
@@ -84,6 +91,7 @@ def main() -> None:
             take(screen, "console-broken")
         for name in SCENES:
             take_chapter(browser, installation, name)
+    PICTURED.write_text(f"{digest_of_the_page()}\n")
 
 
 if __name__ == "__main__":

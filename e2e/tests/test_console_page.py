@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-unt
 from playwright.sync_api import APIResponse, Browser, Locator, Route, expect
 
 from e2e.experiments.chapter_pictures import SCENES
-from e2e.experiments.pictures import IMAGES, PICTURES
+from e2e.experiments.pictures import IMAGES, PICTURED, PICTURES, digest_of_the_page
 from e2e.support.console_screen import PHONE, Screen, box, open_screen
 from e2e.support.installation import Installation
 from fern.runtime.system import processes_now
@@ -189,6 +189,12 @@ def test_the_page_loads_nothing_from_other_origins_and_cannot_be_framed(installa
 def test_the_docs_have_every_picture_of_the_console_and_no_other() -> None:
     assert {path.stem for path in IMAGES.glob("console*")} == set(PICTURES)
     assert all(path.stat().st_size < 1_000_000 for path in IMAGES.glob("console*"))
+
+
+def test_the_pictures_were_taken_of_the_page_as_it_is() -> None:
+    assert PICTURED.read_text().strip() == digest_of_the_page(), (
+        "the console's page has changed; take its pictures again: .venv/bin/python -m e2e.experiments.pictures"
+    )
 
 
 def test_every_chapter_of_the_tutorial_shows_the_console_and_every_picture_of_it_is_shown() -> None:

@@ -13,7 +13,8 @@ from fern.console.actions import ActionResult
 from fern.dead_letters import MOST, DeadLetter, Look, discard_letters, open_bus, redrive_letters
 from fern.settings import SERVICES
 
-DeadVerb, ParkedVerb = Literal["redrive", "discard"], Literal["retry", "discard"]
+DeadVerb = Literal["redrive", "discard"]
+ParkedVerb = Literal["retry", "discard"]
 SHOWN = 20  # messages of a group, with their details
 
 
