@@ -40,6 +40,7 @@ TAKEN = {  # by consumer: its process, and the stations at which it takes an eve
 }
 SIGNS = {"sent": "✓", "delivered": "✓✓", "failed": "✕", "superseded": "⤳"}
 Row = Mapping[str, Any]
+Claims = Mapping[tuple[str, str], Row]  # by consumer and event
 Dead = Set[tuple[str, str]]
 
 
@@ -103,13 +104,9 @@ def tokens(records: Records) -> list[Token]:
         ]
         if event.at("ledger") is None:
             continue
-        ofs = [_text(message, event, texts.get(message["id"])) for message in messages[row["event_id"]]]
-        found += ofs
-        found += [
-            doubt
-            for text, message in zip(ofs, messages[row["event_id"]], strict=True)
-            for doubt in _doubt(text, message)
-        ]
+        found += (ofs := [_text(message, event, texts.get(message["id"])) for message in messages[row["event_id"]]])
+        for text, message in zip(ofs, messages[row["event_id"]], strict=True):
+            found += _doubt(text, message)
         for status in _statuses(statuses[row["event_id"]], messages[row["event_id"]], ofs, claims, records.dead):
             found += [status, *_duplicates(status, claims, records, "labour", "told")]
     return found
@@ -122,7 +119,7 @@ def _by(rows: Sequence[Row], column: str) -> defaultdict[str, list[Row]]:
     return grouped
 
 
-def _event(row: Row, claims: Mapping[tuple[str, str], Row], dead: Dead) -> Token:
+def _event(row: Row, claims: Claims, dead: Dead) -> Token:
     event_id, type = str(row["event_id"]), str(row["type"])
     event = Token(event_id, "event", event_id, type, NAMES.get(type) or type, [])
     if row["request"]:
@@ -169,7 +166,7 @@ def _claimed(token: Token, consumer: str, claim: Row | None, dead: Dead) -> None
         token.state = "done"
 
 
-def _copies(row: Row, event: Token, claims: Mapping[tuple[str, str], Row], dead: Dead) -> Iterator[Token]:
+def _copies(row: Row, event: Token, claims: Claims, dead: Dead) -> Iterator[Token]:
     """labour.begun and labour.completed are also counted by the statistics."""
     if "statistics" in TOPICS.get(row["type"], [])[1:] and (published := event.at("topic")):
         copy = Token(f"{event.id}/statistics", "copy", event.event_id, event.type, event.name, [], cause=event.id)
@@ -178,9 +175,7 @@ def _copies(row: Row, event: Token, claims: Mapping[tuple[str, str], Row], dead:
         yield copy
 
 
-def _duplicates(
-    token: Token, claims: Mapping[tuple[str, str], Row], records: Records, consumer: str, station: str
-) -> Iterator[Token]:
+def _duplicates(token: Token, claims: Claims, records: Records, consumer: str, station: str) -> Iterator[Token]:
     key = (consumer, token.id)
     arrived, claim = token.at(station), claims.get(key)
     if arrived is None or claim is None:
@@ -259,9 +254,8 @@ def _doubt(text: Token, message: Row) -> Iterator[Token]:
     """A token for the time from the missed answer until the ledger knows the outcome."""
     if message["in_doubt_at"] and text.at("dispatcher"):
         words = "no answer: the message may have been sent. The dispatcher asks the provider before it sends anything"
-        doubt = Token(
-            f"{text.id}/doubt", "doubt", text.event_id, text.type, f"{text.who}?", [], "waits", words, text.who
-        )
+        id = f"{text.id}/doubt"
+        doubt = Token(id, "doubt", text.event_id, text.type, f"{text.who}?", [], "waits", words, text.who)
         doubt.cause, doubt.person_id = text.id, text.person_id
         doubt.reach("dispatcher", message["in_doubt_at"])
         if message["sent_at"] and doubt.reach("provider", message["sent_at"]):
@@ -272,11 +266,7 @@ def _doubt(text: Token, message: Row) -> Iterator[Token]:
 
 
 def _statuses(
-    rows: Sequence[Row],
-    messages: Sequence[Row],
-    texts: Sequence[Token],
-    claims: Mapping[tuple[str, str], Row],
-    dead: Dead,
+    rows: Sequence[Row], messages: Sequence[Row], texts: Sequence[Token], claims: Claims, dead: Dead
 ) -> Iterator[Token]:
     """An outbox row does not name the person, so the n-th status of a kind goes with the n-th message that has it."""
     columns = {"notification.sent": ("sent_at", "provider"), "notification.delivered": ("delivered_at", "phones")}
