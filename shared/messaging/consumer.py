@@ -199,7 +199,7 @@ class Consumer(Generic[E]):
                 "process", "process", topics, len(events), one.id, one.envelope.subject, one.message_id, self.name
             )
 
-        origins = (event.envelope.traceparent for event in events)
+        origins = [event.envelope.traceparent for event in events]
         with telemetry.batch(f"process {self.name}", telemetry.CONSUMER, origins, about) as spans:
             return await self._claim_and_react(events, spans)
 

@@ -61,7 +61,7 @@ class DeadLetters:
                 "fern.dead_letter.reason": first.reason,
             }
 
-        origins = (one.message.attributes.get("ce-traceparent") for one in dead)
+        origins = [one.message.attributes.get("ce-traceparent") for one in dead]
         with telemetry.batch(f"dead-letter {topic}", telemetry.CLIENT, origins, about):
             errors = await self._publish_all(topic, dead)
         stored = [one for one, error in zip(dead, errors, strict=True) if error is None]

@@ -20,7 +20,7 @@ doubt are in the trace of the request that caused them.
 An event that tells the outcome of a message has no `create` span: it continues the trace with the context of the message.
 
 A step that handles a batch has a span in each trace of its events, and these are linked with each other. With more than `OWN`
-traces there is one span, in the first of them, with links to the next `LINKS`, and with the number of the others as
+events there is one span, in the first of the traces, with links to the next `LINKS`, and with the number of the others as
 `fern.traces.left_out`. So what a batch costs does not grow with its size. Traces that are not sampled do not count: for them only
 the flag in the stored context is read.
 
@@ -29,7 +29,7 @@ of an exception.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from typing import NamedTuple
@@ -48,8 +48,8 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 ERROR = StatusCode.ERROR
 CLIENT, CONSUMER = SpanKind.CLIENT, SpanKind.CONSUMER
 LABOUR, EVENT = "fern.labour.id", "cloudevents.event_id"
-OWN = 8  # traces of a batch that have a span of their own: enough to read, and large batches stay cheap
-LINKS = 8  # of one span: a link costs a seventh of a span, and the largest batches have a hundred traces
+OWN = 8  # events of a batch whose traces have a span each: enough to read, and larger batches stay cheap
+LINKS = 8  # of one span: a link costs a quarter of a span, and the largest batches have a hundred traces
 _SPANS = context.create_key("fern-spans")  # the spans of the current step, by trace id
 _stored = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})").fullmatch  # a context as `_format` writes it
 
@@ -137,7 +137,7 @@ def create(event_type: str, event_id: UUID, key: str, origin: str | None = None)
 
 
 def batch(
-    name: str, kind: SpanKind, origins: Iterable[str | None], attributes: Callable[[], Attributes]
+    name: str, kind: SpanKind, origins: Sequence[str | None], attributes: Callable[[], Attributes]
 ) -> AbstractContextManager[Spans]:
     """The spans of a step that handles the events of `origins` together. The first is the current span in the block.
 
@@ -148,7 +148,7 @@ def batch(
     if not parents:  # a context that is not well formed does not begin a trace
         return UNTRACED
     left_out: Attributes = {"fern.traces.left_out": len(traces) - 1 - LINKS} if len(traces) > 1 + LINKS else {}
-    return _step(name, kind, parents, {**attributes(), **left_out})
+    return _step(name, kind, parents, len(origins) <= OWN, {**attributes(), **left_out})
 
 
 def call(name: str, origin: str | None, attributes: Callable[[], Attributes]) -> AbstractContextManager[Spans]:
@@ -157,8 +157,10 @@ def call(name: str, origin: str | None, attributes: Callable[[], Attributes]) ->
 
 
 @contextmanager
-def _step(name: str, kind: SpanKind, parents: Sequence[SpanContext], attributes: Attributes) -> Iterator[Spans]:
-    own = parents if len(parents) <= OWN else parents[:1]
+def _step(
+    name: str, kind: SpanKind, parents: Sequence[SpanContext], each: bool, attributes: Attributes
+) -> Iterator[Spans]:
+    own = parents if each else parents[:1]
     links = [Link(one) for one in parents[len(own) :]]
     first = _TRACER.start_span(name, _within(own[0]), kind, attributes, links)
     linked = [Link(first.get_span_context())]

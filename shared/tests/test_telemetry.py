@@ -44,12 +44,18 @@ def traces(spans: Sequence[ReadableSpan]) -> list[str]:
 
 
 def test_a_small_batch_has_a_span_in_each_trace(exporter: InMemorySpanExporter) -> None:
-    origins = contexts(telemetry.OWN)
+    origins = contexts(telemetry.OWN - 2)
 
     spans = handled(exporter, [*origins, None, origins[0]])
 
     assert traces(spans) == [one[3:35] for one in origins]
-    assert [len(span.links) for span in spans] == [0] + [1] * (telemetry.OWN - 1)
+    assert [len(span.links) for span in spans] == [0] + [1] * (telemetry.OWN - 3)
+
+
+def test_a_larger_batch_has_one_span_however_few_of_its_traces_are_sampled(exporter: InMemorySpanExporter) -> None:
+    [span] = handled(exporter, [*contexts(telemetry.OWN - 1, flags="00"), *contexts(2)])
+
+    assert len(span.links) == 1
 
 
 def test_the_spans_and_links_of_a_batch_do_not_grow_with_it(exporter: InMemorySpanExporter) -> None:
