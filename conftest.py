@@ -24,7 +24,7 @@ from messaging.pubsub import PubSub
 from messaging.unit_of_work import UnitOfWork, UnitsOfWork
 from pubsub_emulator import google
 from pubsub_emulator import server as embedded
-from servicekit.web import Apis
+from servicekit.http.web import Apis
 
 pytest_plugins = ["e2e.support.quick"]
 

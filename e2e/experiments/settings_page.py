@@ -12,10 +12,10 @@ from types import ModuleType
 import fern.settings
 import labour.settings
 import notification.settings
-import servicekit.http_limits
+import servicekit.http.http_limits
+import servicekit.http.operator_access
 import servicekit.metrics_export
 import servicekit.monitor
-import servicekit.operator_access
 import servicekit.process
 import servicekit.telemetry
 import servicekit.worker_settings
@@ -46,12 +46,12 @@ SECTIONS: tuple[tuple[str, str, ModuleType, str | None], ...] = (
     ("The Labour service", OF_A_SERVICE, labour.settings, labour.settings.ApiSettings.__doc__),
     ("The Notification service", OF_A_SERVICE, notification.settings, notification.settings.__doc__),
     ("The workers", "The relay of both services.", servicekit.worker_settings, servicekit.worker_settings.__doc__),
-    ("The HTTP servers", "The API of both services.", servicekit.http_limits, servicekit.http_limits.__doc__),
+    ("The HTTP servers", "The API of both services.", servicekit.http.http_limits, servicekit.http.http_limits.__doc__),
     (
         "The operators' listeners",
         "The API of both services.",
-        servicekit.operator_access,
-        servicekit.operator_access.__doc__,
+        servicekit.http.operator_access,
+        servicekit.http.operator_access.__doc__,
     ),
     ("Every process", "Every process of both services.", servicekit.process, servicekit.process.__doc__),
     ("Traces", "Every process of both services.", servicekit.telemetry, servicekit.telemetry.__doc__),

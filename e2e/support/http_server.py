@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from litestar import Litestar
 
 from e2e.support.waiting import eventually
-from servicekit.web import serve
+from servicekit.http.web import serve
 
 
 @asynccontextmanager

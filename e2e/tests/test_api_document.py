@@ -21,8 +21,8 @@ from labour.http.auth import Tokens
 from labour.settings import ApiSettings as LabourSettings
 from notification import app as notification
 from notification.settings import ApiSettings as NotificationSettings
-from servicekit import api_page
-from servicekit.api_document import operations
+from servicekit.http import api_page
+from servicekit.http.api_document import operations
 
 ROOT = Path(__file__).parents[2]
 LOCAL = {
@@ -155,7 +155,7 @@ async def test_every_problem_in_the_code_is_documented_and_no_other_one(apps: di
     routes = [path for top in ("services/*/*/http", "shared/servicekit") for path in ROOT.glob(f"{top}/*.py")]
     code = "\n".join(path.read_text() for path in routes)
     named = set(re.findall(r'(?:Problem|_is|_about_a_field)\(\s*(?:\d+,\s*)?"([a-z-]+)"', code))
-    named |= set(re.findall(r'\d+: "([a-z-]+)"', (ROOT / "shared/servicekit/problems.py").read_text()))
+    named |= set(re.findall(r'\d+: "([a-z-]+)"', (ROOT / "shared/servicekit/http/problems.py").read_text()))
     rules = "\n".join(path.read_text() for path in ROOT.glob("services/labour/labour/**/*.py"))
     named |= {f"too-many-{what}" for what in re.findall(r'TooMany\(\s*[\w.]+, "([a-z-]+)"', rules)}
 
@@ -236,7 +236,7 @@ def test_the_files_of_the_page_are_in_the_distribution(tmp_path: Path) -> None:
     subprocess.run(command, cwd=ROOT / "shared", check=True, capture_output=True, timeout=240)
 
     [wheel] = tmp_path.glob("*.whl")
-    assert {f"servicekit/api_page/{name}" for name in api_page.FILES} <= set(ZipFile(wheel).namelist())
+    assert {f"servicekit/http/api_page/{name}" for name in api_page.FILES} <= set(ZipFile(wheel).namelist())
 
 
 async def test_the_page_has_a_token_in_local_mode_only(apps: dict[str, Litestar]) -> None:

@@ -25,8 +25,8 @@ from labour import app as labour
 from labour.settings import ApiSettings as LabourSettings
 from notification import app as notification
 from notification.settings import ApiSettings as NotificationSettings
-from servicekit import security_log
-from servicekit.security_log import LINES_PER_SECOND, Lines, SecurityLog
+from servicekit.http import security_log
+from servicekit.http.security_log import LINES_PER_SECOND, Lines, SecurityLog
 
 ID = "01a1eede-e444-7244-b9ce-7b25fd32333d"  # in every path
 MARK = "zanzibar"  # in every query and body

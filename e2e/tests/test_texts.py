@@ -25,7 +25,7 @@ from labour.settings import LOCAL_SECRET
 from labour.settings import ApiSettings as LabourSettings
 from notification import app as notification
 from notification.settings import ApiSettings as NotificationSettings
-from servicekit.request_checks import NO_HOST, check_head
+from servicekit.http.request_checks import NO_HOST, check_head
 
 Api = AsyncTestClient[Litestar]
 

@@ -19,8 +19,8 @@ ALLOWED = {
     "services/labour/labour/application/told.py": "news",  # a deprecated field of the API
     "services/labour/labour/http/examples.py": "news",
     "services/labour/tests/test_foundations.py": "news",
-    "shared/servicekit/api_page/swagger-ui-bundle.js": ".*",
-    "shared/servicekit/api_page/swagger-ui.css": ".*",
+    "shared/servicekit/http/api_page/swagger-ui-bundle.js": ".*",
+    "shared/servicekit/http/api_page/swagger-ui.css": ".*",
     "infra/fern/fern/runtime/postgres.py": "nobody",  # a user of the system
     "docs/decisions/0001-embedded-runtime.md": "nobody",
     "infra/sms_sandbox/sms_sandbox/sandbox.py": "hint",

@@ -1,1 +1,1 @@
-"""What every service needs around the event's path: HTTP, problems, settings, logs, processes, migrations, operator routes."""
+"""What every service needs around the path of the event: settings, logs, processes, metrics, migrations, and HTTP in `http`."""

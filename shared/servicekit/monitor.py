@@ -23,7 +23,7 @@ from structlog import get_logger
 
 from messaging import progress
 from servicekit import metrics_export
-from servicekit.local_guard import LocalGuard
+from servicekit.http.local_guard import LocalGuard
 
 log = get_logger()
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from servicekit.admission import LONG_PAUSE, SHORT_PAUSE, WINDOW, RetryAfter, Slots
+from servicekit.http.admission import LONG_PAUSE, SHORT_PAUSE, WINDOW, RetryAfter, Slots
 
 LONG = 3600.0
 

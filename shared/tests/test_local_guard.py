@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from servicekit.local_guard import LocalGuard
+from servicekit.http.local_guard import LocalGuard
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -96,4 +96,4 @@ async def test_its_own_pages_and_those_that_are_allowed_may_change_things(header
 def test_every_copy_of_the_guard_is_the_same() -> None:
     copies = [path.read_text() for path in ROOT.glob("*/*/*/local_guard.py")]
 
-    assert copies == [(ROOT / "shared/servicekit/local_guard.py").read_text()] * 2
+    assert copies == [(ROOT / "shared/servicekit/http/local_guard.py").read_text()] * 2

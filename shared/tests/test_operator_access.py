@@ -16,11 +16,11 @@ from e2e.support.http_server import served
 from e2e.support.ports import free_port_base
 from e2e.support.waiting import eventually
 from messaging.errors import SettingsError
-from servicekit.api_document import Document
-from servicekit.http_limits import OPERATOR_SLOTS, HttpLimits
-from servicekit.operator_access import OperatorSettings
+from servicekit.http.api_document import Document
+from servicekit.http.http_limits import OPERATOR_SLOTS, HttpLimits
+from servicekit.http.operator_access import OperatorSettings
+from servicekit.http.web import Apis, create_app, create_operator_app, serve_apis
 from servicekit.settings import Environment
-from servicekit.web import Apis, create_app, create_operator_app, serve_apis
 
 READ, WRITE = "r" * 32, "w" * 32
 LIVE = {"OPERATOR_READ_TOKENS": f"monitor:{READ}", "OPERATOR_WRITE_TOKENS": f"grace:{WRITE}"}

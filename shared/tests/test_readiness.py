@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from messaging.database import connect_raw, create_engine
 from messaging.limits import HOURS, MAINTENANCE, REQUEST, WORK
-from servicekit.readiness import Readiness
+from servicekit.http.readiness import Readiness
 
 CONNECTIONS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'probe'"
 

@@ -6,7 +6,7 @@ import pytest
 
 from e2e.support import metrics
 from e2e.support.metrics import value
-from servicekit.request_metrics import measured
+from servicekit.http.request_metrics import measured
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from e2e.support.key_server import KeyServer, key_server
 from e2e.support.waiting import eventually
-from servicekit import signing_keys
-from servicekit.signing_keys import FRESH_SECONDS, PAUSE_SECONDS, TRUSTED_SECONDS, KeysUnavailable, SigningKeys
+from servicekit.http import signing_keys
+from servicekit.http.signing_keys import FRESH_SECONDS, PAUSE_SECONDS, TRUSTED_SECONDS, KeysUnavailable, SigningKeys
 
 pytestmark = pytest.mark.system
 

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from messaging import telemetry
 from messaging.bus import Message, Outgoing
 from messaging.dead_letters import Dead, DeadLetters
-from servicekit.request_trace import traced
+from servicekit.http.request_trace import traced
 from servicekit.telemetry import STOP_SECONDS, export_timeout
 
 CALLBACK = "/callback"

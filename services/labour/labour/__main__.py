@@ -12,7 +12,7 @@ from servicekit.worker_settings import RelaySettings, WorkerSettings
 async def api(stop: asyncio.Event) -> None:
     from labour.app import build
     from labour.settings import ApiSettings
-    from servicekit.web import serve_apis
+    from servicekit.http.web import serve_apis
 
     settings = ApiSettings.load()
     await serve_apis(

@@ -22,13 +22,13 @@ from messaging.limits import MAINTENANCE, REQUEST
 from messaging.retention import Retention
 from messaging.unit_of_work import UnitOfWork
 from messaging.wakeups import Listener, Waker
-from servicekit.api_document import BEARER
-from servicekit.http_limits import OPERATOR_SLOTS
-from servicekit.operator_api import OPERATIONS
+from servicekit.http.api_document import BEARER
+from servicekit.http.http_limits import OPERATOR_SLOTS
+from servicekit.http.operator_api import OPERATIONS
+from servicekit.http.rate_limit import RateLimit
+from servicekit.http.readiness import Readiness
+from servicekit.http.web import Apis, create_app, create_operator_app
 from servicekit.process import background, watch_database
-from servicekit.rate_limit import RateLimit
-from servicekit.readiness import Readiness
-from servicekit.web import Apis, create_app, create_operator_app
 
 CONTROLLERS = (LabourController, ContractionController, SubscriberController, SubscriptionController)
 

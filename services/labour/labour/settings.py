@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from labour.application.allowances import Allowances
 from servicekit.countries import load_countries
-from servicekit.http_limits import HttpLimits
-from servicekit.operator_access import OperatorSettings
+from servicekit.http.http_limits import HttpLimits
+from servicekit.http.operator_access import OperatorSettings
 from servicekit.settings import Environment
 from servicekit.worker_settings import load_database_url, load_replay_horizon_days, load_retention_days
 
@@ -22,7 +22,7 @@ class ApiSettings:
                              postgresql+asyncpg://USER@/DATABASE?cloudsql=PROJECT:REGION:INSTANCE; messaging/cloud_sql.py
     PUBSUB_PROJECT_ID        the project of our topics and subscriptions, for the workers
     OPERATOR_READ_TOKENS, OPERATOR_WRITE_TOKENS, LABOUR_OPERATORS_…   the tokens of operators, and the address of their
-                             listener: servicekit/operator_access.py
+                             listener: servicekit/http/operator_access.py
     JWKS_URL, TOKEN_ISSUER   the address of the keys that verify callers' tokens, and their issuer; required unless local.
                              Outside local mode the address must be https
     TOKEN_AUDIENCE           the audience that tokens must name (fernlabour)
@@ -37,7 +37,7 @@ class ApiSettings:
     READ_LIMIT_PER_MINUTE    reads that one caller may request in a minute (1200; local 60000)
     SECURITY_LOG_KEY         key of the hash that names a caller in the security log (random for each process, so set it to
                              recognise a caller across processes and restarts)
-    HTTP_…                   how much the API accepts at a time: servicekit/http_limits.py
+    HTTP_…                   how much the API accepts at a time: servicekit/http/http_limits.py
     """
 
     local: bool

@@ -18,7 +18,7 @@ from labour.app import build
 from labour.domain.contraction import Contraction
 from labour.domain.labour import Labour
 from labour.settings import ApiSettings
-from servicekit.web import Apis
+from servicekit.http.web import Apis
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)

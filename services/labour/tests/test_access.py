@@ -17,7 +17,7 @@ from e2e.support.key_server import key_server
 from e2e.support.security_events import expected_events, security_events
 from labour.settings import ApiSettings
 from messaging.errors import SettingsError
-from servicekit import security_log
+from servicekit.http import security_log
 from tests.labour_parts import api_process, assert_problem, plan
 
 ALAN = {"name": "Alan", "phone": "+12025550199"}

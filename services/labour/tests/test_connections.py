@@ -12,7 +12,7 @@ from httpx import AsyncClient
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from e2e.support.api import speaking_as
-from servicekit.http_limits import MAX_HEAD
+from servicekit.http.http_limits import MAX_HEAD
 from tests.labour_parts import api_process, fetch, plan
 
 DEADLINE = 60.0  # seconds; only ends a test that has failed

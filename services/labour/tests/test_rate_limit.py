@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from e2e.support.api import speaking_as
 from e2e.support.waiting import eventually
 from fern.runtime.postgres import TemporaryServer
-from servicekit.rate_limit import RateLimit
+from servicekit.http.rate_limit import RateLimit
 from tests.labour_parts import api_process, assert_problem, execute, fetch, plan
 
 LIMIT = 5

@@ -13,7 +13,7 @@ from servicekit.worker_settings import RelaySettings
 
 async def api(stop: asyncio.Event) -> None:
     from notification.app import build
-    from servicekit.web import serve_apis
+    from servicekit.http.web import serve_apis
 
     settings = ApiSettings.load()
     await serve_apis(

@@ -25,12 +25,12 @@ from notification.http.problems import PROBLEMS
 from notification.http.push import PushController, pubsub_only
 from notification.http.webhooks import TwilioController
 from notification.settings import ApiSettings
-from servicekit.api_document import BEARER
-from servicekit.http_limits import OPERATOR_SLOTS
-from servicekit.operator_api import OPERATIONS
+from servicekit.http.api_document import BEARER
+from servicekit.http.http_limits import OPERATOR_SLOTS
+from servicekit.http.operator_api import OPERATIONS
+from servicekit.http.readiness import Readiness
+from servicekit.http.web import Apis, create_app, create_operator_app
 from servicekit.process import background, watch_database
-from servicekit.readiness import Readiness
-from servicekit.web import Apis, create_app, create_operator_app
 
 NAME = "notification-api"
 REFUSALS = {"/webhooks/": "bad-signature", "/pubsub/": "push-refused"}  # their kinds in the security log

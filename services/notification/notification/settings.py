@@ -5,7 +5,7 @@ NOTIFICATION_DATABASE_URL   postgresql+asyncpg://…?sslmode=verify-full, the se
                           Cloud SQL without a proxy, as for LABOUR_DATABASE_URL
 PUBSUB_PROJECT_ID         the project of the topics and subscriptions
 OPERATOR_READ_TOKENS, OPERATOR_WRITE_TOKENS, NOTIFICATION_OPERATORS_…   the tokens of operators, and the address of their
-                          listener: servicekit/operator_access.py
+                          listener: servicekit/http/operator_access.py
 NOTIFICATION_API_HOST, NOTIFICATION_API_PORT   the address at which the API listens (127.0.0.1, 8402)
 PUBLIC_URL                the URL at which the provider reaches the API, https unless local; callbacks are signed with it
 TWILIO_ACCOUNT_SID, TWILIO_FROM   the account, and the sending number
@@ -30,7 +30,7 @@ PUSH_AUDIENCE, PUSH_SERVICE_ACCOUNT   the audience and the account of push token
                           with one, the account is required (`fern topology apply` reads both, and PUSH_URL, its address)
 PUSH_JWKS_URL             the address of the keys of push tokens, https unless local (Google's)
 PUSH_ISSUER               the issuer of push tokens of an emulator; refused outside local mode, where it is Google
-HTTP_…                    how much the API accepts at a time: servicekit/http_limits.py
+HTTP_…                    how much the API accepts at a time: servicekit/http/http_limits.py
 """
 
 import os
@@ -43,8 +43,8 @@ from messaging.errors import SettingsError
 from notification.domain.consent import Mode
 from notification.domain.notification import MOST_WAITING, Policy
 from servicekit.countries import load_countries
-from servicekit.http_limits import HttpLimits
-from servicekit.operator_access import OperatorSettings
+from servicekit.http.http_limits import HttpLimits
+from servicekit.http.operator_access import OperatorSettings
 from servicekit.settings import Environment
 from servicekit.worker_settings import (
     load_database_url,

@@ -15,7 +15,7 @@ from fern.errors import FernError, NotRunning
 from fern.overrides import Overrides
 from fern.runtime.system import change, disarm_crashes, processes_now, release_process
 from fern.settings import MOTHER, Settings
-from servicekit.problems import Problem
+from servicekit.http.problems import Problem
 
 PATIENCE = 30.0  # seconds for which a request is repeated
 LABOURS = "/api/v1/labours"

@@ -37,8 +37,8 @@ from fern.errors import FernError
 from fern.runtime.system import hold_process, kill_process, release_process
 from fern.settings import Settings
 from fern.trace import journey
-from servicekit.problems import Problem
-from servicekit.web import serve
+from servicekit.http.problems import Problem
+from servicekit.http.web import serve
 
 PAGE = Path(__file__).parent / "page"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".html": "text/html"}

@@ -13,7 +13,7 @@ from fern.errors import FernError
 from fern.overrides import Overrides
 from fern.runtime.system import change, crash_once
 from fern.settings import Settings
-from servicekit.problems import Problem
+from servicekit.http.problems import Problem
 
 CONSUMER, RELAY = "notification-consumer", "labour-relay"
 QUIET_SECONDS = 10.0  # for which a story waits until earlier events are published

@@ -19,7 +19,7 @@ from fern.console.board import Board
 from fern.console.otlp import MOST_BYTES, TooLarge, Unreadable, decompress, read_points, read_spans
 from fern.console.series import Metrics
 from fern.console.traces import Traces
-from servicekit.problems import Problem
+from servicekit.http.problems import Problem
 
 PROTOBUF = "application/x-protobuf"
 FOR_PROCESSES = {"for_processes": True}  # read by the guard

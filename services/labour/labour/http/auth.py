@@ -12,9 +12,9 @@ import jwt
 from litestar.connection import ASGIConnection
 
 from labour.settings import ApiSettings
-from servicekit.problems import Problem
-from servicekit.security_log import identify
-from servicekit.signing_keys import ALGORITHM, KeysUnavailable, SigningKeys
+from servicekit.http.problems import Problem
+from servicekit.http.security_log import identify
+from servicekit.http.signing_keys import ALGORITHM, KeysUnavailable, SigningKeys
 from servicekit.text import is_line
 
 Connection = ASGIConnection[Any, Any, Any, Any]

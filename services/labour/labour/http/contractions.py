@@ -14,8 +14,8 @@ from labour.domain.advice import Advice
 from labour.domain.labour import CONTRACTION_LIMIT
 from labour.http.responses import AFTER, PAGE_SIZE, Id, Read, Run, no_content, page
 from messaging import clock
-from servicekit.problems import Problem
-from servicekit.web import Items, Page
+from servicekit.http.problems import Problem
+from servicekit.http.web import Items, Page
 
 When = Annotated[datetime, Meta(tz=True, description="RFC 3339 with an offset; the current time if left out")]
 Intensity = Annotated[int, Meta(ge=0, le=10)]

@@ -3,8 +3,8 @@
 from litestar.openapi.spec import OpenAPIType, Parameter, Schema, SecurityScheme
 
 from labour.http.examples import EXAMPLES, EXAMPLES_FOR_OPERATORS
-from servicekit.api_document import BEARER, STRING, Document, Trait
-from servicekit.operator_document import operator_document
+from servicekit.http.api_document import BEARER, STRING, Document, Trait
+from servicekit.http.operator_document import operator_document
 
 PAGE_USER = "ada"  # whose token the page of the API has in local mode
 

@@ -15,8 +15,8 @@ from labour.application.told import TOLD_LIMIT, ToldRow, ToldView
 from labour.application.views import LabourPage, LabourView, SubscribedLabourView, UpdateView, show
 from labour.domain.update import UPDATE_LIMIT, UpdateKind
 from labour.http.responses import PAGE_SIZE, After, Id, Read, Run, etag, no_content, page
+from servicekit.http.web import Items, Page
 from servicekit.text import LINES, VISIBLE_LINE
-from servicekit.web import Items, Page
 
 PersonName = Annotated[str, Meta(min_length=1, max_length=100, pattern=VISIBLE_LINE, examples=["Ada"])]
 

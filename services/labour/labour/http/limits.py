@@ -10,8 +10,8 @@ from litestar.handlers import BaseRouteHandler
 from litestar.types import ASGIApp, Guard, Middleware, Receive, Scope, Send
 
 from labour.http.auth import Connection, Tokens
-from servicekit.problems import Problem, busy
-from servicekit.rate_limit import RateLimit
+from servicekit.http.problems import Problem, busy
+from servicekit.http.rate_limit import RateLimit
 
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 

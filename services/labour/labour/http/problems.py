@@ -6,8 +6,8 @@ from typing import Any
 
 from labour.domain import errors
 from messaging.errors import LockHeld
+from servicekit.http.problems import Problem
 from servicekit.idempotency import KeyReused
-from servicekit.problems import Problem
 
 SOON = {"Retry-After": "1"}
 

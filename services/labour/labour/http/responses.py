@@ -17,9 +17,9 @@ from labour.application.command_runner import CommandRunner
 from labour.domain.labour import Labour
 from labour.http.auth import Caller, Tokens
 from messaging.unit_of_work import UnitsOfWork
+from servicekit.http.problems import Problem
+from servicekit.http.web import Page
 from servicekit.idempotency import Answer, Key
-from servicekit.problems import Problem
-from servicekit.web import Page
 
 _ETAG = re.compile(r'^"v(\d{1,9})"$')
 _KEY = re.compile(r'"?([\x21\x23-\x7e]{1,255})"?')

@@ -16,8 +16,8 @@ from labour.domain.invite import INVITE_LIMIT
 from labour.domain.subscriber import Channel, Role
 from labour.http.labours import PersonName
 from labour.http.responses import PAGE_SIZE, After, Id, Read, Run, no_content, page
+from servicekit.http.web import Page
 from servicekit.text import LINE
-from servicekit.web import Page
 
 Phone = Annotated[
     str, Meta(min_length=1, max_length=40, pattern=LINE, description="With country code", examples=["+12025550123"])

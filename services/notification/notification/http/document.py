@@ -10,8 +10,8 @@ from notification.domain.notification import NotificationState, Resolution
 from notification.http.notifications import Resolve
 from notification.http.push import Push, PushedMessage
 from notification.http.webhooks import SIGNATURE
-from servicekit.api_document import BEARER, Document
-from servicekit.operator_document import EVENT, operator_document
+from servicekit.http.api_document import BEARER, Document
+from servicekit.http.operator_document import EVENT, operator_document
 
 LABOUR = UUID("01995a3c-52f4-7c1d-9a35-4f3d8f2f9a01")
 PERSON = UUID("01995a3c-52f4-7c1d-9a35-4f3d8f2f9a02")

@@ -13,7 +13,7 @@ from messaging.unit_of_work import UnitsOfWork
 from notification.application import commands, queries
 from notification.application.queries import LedgerCounts, NotificationView
 from notification.domain.notification import NotificationState, Resolution
-from servicekit.web import Items
+from servicekit.http.web import Items
 
 
 class NotificationController(Controller):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from notification.domain.errors import NewerTaken, NoSuchNotification, NotInDoubt
-from servicekit.problems import Problem
+from servicekit.http.problems import Problem
 
 PROBLEMS: Mapping[type[Exception], Callable[[Any], Problem]] = {
     NoSuchNotification: lambda error: Problem(404, "no-such-notification", str(error)),

@@ -18,8 +18,8 @@ from contracts.events import Event
 from messaging.bus import Message
 from messaging.consumer import Consumer, Verdict
 from notification.settings import ApiSettings
-from servicekit.problems import Problem
-from servicekit.signing_keys import ALGORITHM, KeysUnavailable, SigningKeys
+from servicekit.http.problems import Problem
+from servicekit.http.signing_keys import ALGORITHM, KeysUnavailable, SigningKeys
 
 
 class PushedMessage(msgspec.Struct, rename="camel"):

@@ -15,8 +15,8 @@ from twilio.request_validator import RequestValidator
 from messaging.unit_of_work import UnitsOfWork
 from notification.delivery import callbacks
 from notification.settings import ApiSettings
-from servicekit.problems import Problem
-from servicekit.request_checks import refuse_text
+from servicekit.http.problems import Problem
+from servicekit.http.request_checks import refuse_text
 from servicekit.text import is_line
 
 log = get_logger()

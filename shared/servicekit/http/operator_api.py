@@ -1,6 +1,6 @@
 """Routes for operators: inspect and change the outbox, replay events, look up claims, run the retention.
 
-They are on the operators' listener, which checks tokens and scopes (`servicekit.operator_guard`). Long work is done in batches:
+They are on the operators' listener, which checks tokens and scopes (`operator_guard`). Long work is done in batches:
 each call handles one and returns where the next begins.
 """
 
@@ -24,10 +24,10 @@ from messaging.outbox import OutboxRow
 from messaging.outbox_admin import Batch, ParkedGroup, Replays
 from messaging.retention import Retention, RetentionReport
 from servicekit import metrics_export
-from servicekit.pipeline_api import show_pipeline, show_totals
-from servicekit.problems import Problem
+from servicekit.http.pipeline_api import show_pipeline, show_totals
+from servicekit.http.problems import Problem
+from servicekit.http.web import Items
 from servicekit.text import LINE, NAME
-from servicekit.web import Items
 
 SLICE = 10  # batches that one call for retention deletes
 

@@ -1,5 +1,5 @@
-"""Who may call the operators' routes: named tokens of two scopes, and a listener of their own. `servicekit.operator_guard` checks
-them.
+"""Who may call the operators' routes: named tokens of two scopes, and a listener of their own. `operator_guard` checks the
+tokens.
 
 OPERATOR_READ_TOKENS       name:secret pairs that may read, separated by commas
 OPERATOR_WRITE_TOKENS      the same for those that may change something as well

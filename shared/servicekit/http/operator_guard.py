@@ -2,7 +2,7 @@
 looked up, the body not parsed, and no slot taken. GET needs the scope `read`; every other method needs `write`, which includes
 `read`. So a new route cannot forget its scope.
 
-The tokens are settings (`servicekit.operator_access`), which this module leaves to a module without the web framework: the
+The tokens are settings (`servicekit.http.operator_access`), which this module leaves to a module without the web framework: the
 settings of a service are read by processes that serve no HTTP.
 """
 
@@ -10,8 +10,8 @@ import hmac
 
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from servicekit.operator_access import READ_TOKENS, WRITE_TOKENS, OperatorToken, digest_of
-from servicekit.problems import Problem, send_problem
+from servicekit.http.operator_access import READ_TOKENS, WRITE_TOKENS, OperatorToken, digest_of
+from servicekit.http.problems import Problem, send_problem
 
 READING = frozenset({"GET", "HEAD"})
 _REALM = 'Bearer realm="fernlabour operators"'

@@ -41,7 +41,7 @@ from litestar.openapi.spec import (
 )
 from litestar.routes import HTTPRoute
 
-from servicekit.api_page import POLICY
+from servicekit.http.api_page import POLICY
 
 STRING, INTEGER = Schema(type=OpenAPIType.STRING), Schema(type=OpenAPIType.INTEGER)
 

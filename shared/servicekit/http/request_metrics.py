@@ -6,7 +6,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from messaging import metrics
-from servicekit.request_trace import method_of
+from servicekit.http.request_trace import method_of
 
 UNROUTED = "none"  # refused before its route was looked up, or there is no such route
 # Who sends requests to these paths; all others come from clients. Probes are not counted. The bus is a caller of its own, because

@@ -11,9 +11,9 @@ from messaging.claims import ClaimCounts, ClaimRow
 from messaging.outbox import OutboxCounts, OutboxRow
 from messaging.outbox_admin import Batch, ChangedEvent, ParkedGroup, Replays
 from messaging.retention import RetentionReport
-from servicekit.api_document import BEARER, Document, Trait
-from servicekit.operator_api import GivenUp, Parked, Replay
-from servicekit.pipeline_api import Pipeline, Totals
+from servicekit.http.api_document import BEARER, Document, Trait
+from servicekit.http.operator_api import GivenUp, Parked, Replay
+from servicekit.http.pipeline_api import Pipeline, Totals
 
 EVENT = UUID("01995a3c-52f4-7c1d-9a35-4f3d8f2f9a10")
 LABOUR = "01995a3c-52f4-7c1d-9a35-4f3d8f2f9a01"

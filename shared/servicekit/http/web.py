@@ -18,19 +18,19 @@ from litestar.plugins.problem_details import ProblemDetailsConfig, ProblemDetail
 from litestar.types import ASGIApp, ControllerRouterHandler, Message, Scope
 from structlog import get_logger
 
-from servicekit.admission import Admission
-from servicekit.api_document import BEARER, Document
-from servicekit.api_page import ApiPage
-from servicekit.connections import HttpConnection, close_late_connections
-from servicekit.http_limits import MAX_BODY, HttpLimits
-from servicekit.local_guard import LocalGuard
-from servicekit.operator_access import OperatorSettings
-from servicekit.operator_guard import require_token
-from servicekit.problems import HARDENED, Problem, problem_table
-from servicekit.request_checks import CheckedRequest, check_head
-from servicekit.request_metrics import measured
-from servicekit.request_trace import traced
-from servicekit.security_log import SecurityLog, mark_refused
+from servicekit.http.admission import Admission
+from servicekit.http.api_document import BEARER, Document
+from servicekit.http.api_page import ApiPage
+from servicekit.http.connections import HttpConnection, close_late_connections
+from servicekit.http.http_limits import MAX_BODY, HttpLimits
+from servicekit.http.local_guard import LocalGuard
+from servicekit.http.operator_access import OperatorSettings
+from servicekit.http.operator_guard import require_token
+from servicekit.http.problems import HARDENED, Problem, problem_table
+from servicekit.http.request_checks import CheckedRequest, check_head
+from servicekit.http.request_metrics import measured
+from servicekit.http.request_trace import traced
+from servicekit.http.security_log import SecurityLog, mark_refused
 
 log = get_logger()
 

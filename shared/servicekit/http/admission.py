@@ -20,8 +20,8 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from structlog import get_logger
 
-from servicekit.http_limits import HttpLimits
-from servicekit.problems import busy, encode
+from servicekit.http.http_limits import HttpLimits
+from servicekit.http.problems import busy, encode
 
 log = get_logger()
 

@@ -7,7 +7,7 @@ uvicorn waits for ever for the rest of a request, and its own limit on connectio
   it does not, the answer is 408 and the connection is closed. A connection on which nothing is sent is closed as late as that.
 - The target and the headers of a request have at most `MAX_HEAD` bytes, and so has any other part that the parser keeps until it
   is complete. If there are more, the answer is 431 and the connection is closed, before the memory and the time are spent.
-- The application gets a request when it has arrived completely, so a slow client takes no slot (`servicekit.admission`).
+- The application gets a request when it has arrived completely, so a slow client takes no slot (`servicekit.http.admission`).
 - While there are too many connections, requests are refused as `busy` and their connections closed; not those for health.
 - What is no HTTP is answered by a problem, as everything else.
 - A stop closes connections with half a request at once.
@@ -21,9 +21,9 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from servicekit.admission import Admission
-from servicekit.http_limits import MAX_BODY, MAX_HEAD, HttpLimits
-from servicekit.problems import Problem, encode
+from servicekit.http.admission import Admission
+from servicekit.http.http_limits import MAX_BODY, MAX_HEAD, HttpLimits
+from servicekit.http.problems import Problem, encode
 
 NEVER = float("inf")
 
@@ -49,7 +49,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        state = self.config.app.state  # type: ignore[union-attr]  # the application that `servicekit.web` made
+        state = self.config.app.state  # type: ignore[union-attr]  # the application that `servicekit.http.web` made
         self._limits: HttpLimits = state.limits
         self._admission: Admission | None = state.get("admission")
         self._arriving: tuple[RequestResponseCycle, Any] | None = None  # a request whose body is not complete

@@ -12,7 +12,7 @@ from litestar.enums import ScopeType
 from litestar.exceptions import SerializationException
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from servicekit.problems import Problem, send_problem
+from servicekit.http.problems import Problem, send_problem
 from servicekit.text import FORBIDDEN, forbidden_field, is_line
 
 STORED_HEADERS = frozenset({b"idempotency-key"})
