@@ -152,7 +152,7 @@ async def test_every_problem_in_the_code_is_documented_and_no_other_one(apps: di
             for status, answer in operation["responses"].items():
                 documented |= set(re.findall(r"`([a-z-]+)`", answer["description"])) if status >= "400" else set()
 
-    routes = [path for top in ("services/*/*/http", "shared/servicekit") for path in ROOT.glob(f"{top}/*.py")]
+    routes = [path for top in ("services/*/*/http", "shared/servicekit/http") for path in ROOT.glob(f"{top}/*.py")]
     code = "\n".join(path.read_text() for path in routes)
     named = set(re.findall(r'(?:Problem|_is|_about_a_field)\(\s*(?:\d+,\s*)?"([a-z-]+)"', code))
     named |= set(re.findall(r'\d+: "([a-z-]+)"', (ROOT / "shared/servicekit/http/problems.py").read_text()))

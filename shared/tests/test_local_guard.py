@@ -96,4 +96,5 @@ async def test_its_own_pages_and_those_that_are_allowed_may_change_things(header
 def test_every_copy_of_the_guard_is_the_same() -> None:
     copies = [path.read_text() for path in ROOT.glob("*/*/*/local_guard.py")]
 
-    assert copies == [(ROOT / "shared/servicekit/http/local_guard.py").read_text()] * 2
+    assert len(copies) == 3
+    assert len(set(copies)) == 1
