@@ -118,7 +118,7 @@ locals {
         "${upper(process.service)}_OPERATORS_HOST" = "0.0.0.0"
         "${upper(process.service)}_OPERATORS_PORT" = tostring(local.ports[name])
       } : {},
-      contains(keys(merge(local.apis, local.workers)), name) ? { MONITOR_HOST = "0.0.0.0", MONITOR_PORT = tostring(local.monitor_port) } : {},
+      contains(keys(merge(local.apis, local.workers)), name) ? { MONITOR_HOST = "0.0.0.0", MONITOR_PORT = tostring(local.monitor_port), OTEL_METRICS_EXPORTER = "none" } : {},
     )
   }
 

@@ -1,4 +1,4 @@
-"""The metrics of every process: the only module that imports OpenTelemetry's metrics API.
+"""The metrics of every process. Only this module and `counters` import OpenTelemetry's metrics API.
 
 Without an SDK each call does nothing and costs less than a microsecond. `servicekit.metrics_export` starts the SDK. What happens
 often is recorded once for a batch, not for each event. Labels have few values: names of services, consumers, topics, routes and
@@ -7,9 +7,9 @@ outcomes, never an id or anything about a person. docs/operations.md has the Pro
 There is one set of instruments for each process, hence the module's variables.
 """
 
+import collections
 import functools
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence, Sized
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -22,6 +22,7 @@ from sqlalchemy import Engine, QueuePool
 
 from messaging import telemetry
 from messaging.claims import Claim
+from messaging.counters import Counter
 
 C = TypeVar("C", bound=Callable[..., Awaitable[Any]])
 
@@ -36,36 +37,36 @@ CALLERS = ("client", "provider", "bus")
 _ANSWERS = ("answered", "denied", "unavailable", "failed")
 
 _meter = metrics.get_meter("fernlabour")
-_counter, _histogram, _gauge = _meter.create_counter, _meter.create_histogram, _meter.create_observable_gauge
+_histogram, _gauge = _meter.create_histogram, _meter.create_observable_gauge
 
-_relay_events = _counter("fern.relay.events", description="Events that the relay tried to publish, by outcome.")
+_relay_events = Counter("fern.relay.events", "Events that the relay tried to publish, by outcome.")
 _relay_batch = _histogram(
     "fern.relay.batch_size", description="Rows of one pass.", explicit_bucket_boundaries_advisory=_SIZES
 )
-_consumer_events = _counter("fern.consumer.events", description="Deliveries of events, by outcome.")
+_consumer_events = Counter("fern.consumer.events", "Deliveries of events, by outcome.")
 _consumer_batch = _histogram(
     "fern.consumer.batch_size", description="Messages of one batch.", explicit_bucket_boundaries_advisory=_SIZES
 )
-_dead_letters = _counter("fern.dead_letters", description="Messages that were dead-lettered, by reason.")
+_dead_letters = Counter("fern.dead_letters", "Messages that were dead-lettered, by reason.")
 _operations = _histogram(
     "messaging.client.operation.duration", "s", "Calls to the bus.", explicit_bucket_boundaries_advisory=_SECONDS
 )
-_sent = _counter("messaging.client.sent.messages", description="Messages that the bus was asked to take.")
-_consumed = _counter("messaging.client.consumed.messages", description="Messages that the bus delivered.")
+_sent = Counter("messaging.client.sent.messages", "Messages that the bus was asked to take.")
+_consumed = Counter("messaging.client.consumed.messages", "Messages that the bus delivered.")
 _processing = _histogram(
     "messaging.process.duration", "s", "Handling of one batch.", explicit_bucket_boundaries_advisory=_SECONDS
 )
-_attempts = _counter("fern.sms.attempts", description="Attempts to send an SMS, by outcome.")
-_transitions = _counter("fern.sms.transitions", description="Messages that changed to a state of the ledger.")
-_doubled = _counter("fern.sms.doubled", description="Second messages that the provider delivered for one of ours.")
+_attempts = Counter("fern.sms.attempts", "Attempts to send an SMS, by outcome.")
+_transitions = Counter("fern.sms.transitions", "Messages that changed to a state of the ledger.")
+_doubled = Counter("fern.sms.doubled", "Second messages that the provider delivered for one of ours.")
 _tap_to_sms = _histogram(
     "fern.tap_to_sms",
     "s",
     "From the event, or the consent that its SMS waited for, until the provider accepted the SMS.",
     explicit_bucket_boundaries_advisory=_TAP_SECONDS,
 )
-_late = _counter("fern.sms.late", description="Messages that the provider accepted later than promised.")
-_answers = _counter("fern.http.requests", description="HTTP requests without those of probes, by caller and outcome.")
+_late = Counter("fern.sms.late", "Messages that the provider accepted later than promised.")
+_answers = Counter("fern.http.requests", "HTTP requests without those of probes, by caller and outcome.")
 _requests = _histogram(
     "http.server.request.duration", "s", "HTTP requests.", explicit_bucket_boundaries_advisory=_SECONDS
 )
@@ -141,9 +142,9 @@ def batch_committed(
         return
     if granted == len(events) and not early:
         # Nearly every batch. To look up each event's claim takes three times as long, because a UUID is slow to hash.
-        counts = Counter(handled=len(events), repeat=sum(event.copies for event in events) - len(events))
+        counts = collections.Counter(handled=len(events), repeat=sum(event.copies for event in events) - len(events))
     else:
-        counts = Counter[str]()
+        counts = collections.Counter[str]()
         for event in events:
             if claimed[event.id] is Claim.GRANTED and event.id not in early:
                 counts["handled"] += 1
@@ -226,7 +227,7 @@ def messages_moved(states: Iterable[str], sent: Iterable[Sent] = ()) -> None:
     """Messages of the ledger that have changed to these states, and those of them that the provider has accepted."""
     if not enabled:
         return
-    for state, count in Counter(states).items():
+    for state, count in collections.Counter(states).items():
         _transitions.add(count, {"state": str(state)})
     for event_id, event_type, at, traceparent, released_at in sent:
         if event_id.version == 7:  # the first 48 bits are the time at which it was made, in milliseconds

@@ -6,6 +6,8 @@ histograms are cumulative, so the next export has what was not sent.
 
 Environment, with unit and default:
 OTEL_EXPORTER_OTLP_ENDPOINT   URL that takes OTLP over HTTP, without `/v1/metrics` (none: nothing is sent)
+OTEL_METRICS_EXPORTER         `none`: only traces are sent there, because Prometheus reads `/metrics`. With both, each measurement
+                              is stored twice
 OTEL_METRIC_EXPORT_INTERVAL   milliseconds between two exports to OTEL_EXPORTER_OTLP_ENDPOINT (10000)
 """
 
@@ -27,7 +29,7 @@ LAG_INTERVAL = 0.5  # seconds
 
 def start(process: str, variables: Mapping[str, str] = os.environ, *, monitored: bool = False) -> Callable[[], None]:
     """`monitored` processes have a `/metrics`. Returns a function that sends what is left, within `STOP_SECONDS`."""
-    exported = bool(variables.get("OTEL_EXPORTER_OTLP_ENDPOINT"))
+    exported = bool(variables.get("OTEL_EXPORTER_OTLP_ENDPOINT")) and variables.get("OTEL_METRICS_EXPORTER") != "none"
     if not (monitored or exported) or metrics.enabled:
         return lambda: None
     from opentelemetry.metrics import set_meter_provider

@@ -153,8 +153,13 @@ def test_a_worker_writes_its_port_into_its_heartbeat_and_goes_on_if_a_port_is_ta
 
 @pytest.mark.parametrize(
     ("variables", "imported"),
-    [({}, False), ({"MONITOR_PORT": "0"}, True), ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}, True)],
-    ids=["neither", "a listener", "an endpoint that does not answer"],
+    [
+        ({}, False),
+        ({"MONITOR_PORT": "0"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_METRICS_EXPORTER": "none"}, False),
+    ],
+    ids=["neither", "a listener", "an endpoint that does not answer", "an endpoint for traces only"],
 )
 def test_the_sdk_is_imported_only_if_something_reads_the_metrics(variables: dict[str, str], imported: bool) -> None:
     with start("asyncio.sleep(0)", **variables) as process:

@@ -98,6 +98,7 @@ def start(environment: Environment, options: Options) -> Iterator[Round]:
             "OTEL_TRACES_SAMPLER_ARG": str(SAMPLED),
             "OTEL_BSP_SCHEDULE_DELAY": str(SEND_MILLISECONDS),
             "MONITOR_PORT": "0",
+            "OTEL_METRICS_EXPORTER": "none",
         }
 
     sides = {
