@@ -60,6 +60,8 @@ class RateLimit:
     def __init__(self, engine: AsyncEngine, *, limit: int, window: timedelta = MINUTE) -> None:
         self.limit, self._engine, self._length = limit, engine, window
         self._windows = dict[str, _Window]()
+        self._unshared = dict[str, _Window]()  # those with own requests, so that a round costs nothing for the others
+        self._forgets_at = 0.0
         self._counted = asyncio.Event()
 
     def use(self, who: str) -> Used:
@@ -69,6 +71,7 @@ class RateLimit:
         if window is None or window.ends_at <= now:
             window = self._windows[who] = _Window(now + self._length.total_seconds())
         window.own += 1
+        self._unshared[who] = window
         self._counted.set()
         used = window.shared + window.own
         return Used(used <= self.limit, max(0, self.limit - used), timedelta(seconds=window.ends_at - now))
@@ -92,11 +95,21 @@ class RateLimit:
 
     async def share(self) -> None:
         now = time.monotonic()
-        self._windows = {who: window for who, window in self._windows.items() if window.ends_at > now}
-        counted = {who: (window, window.own) for who, window in self._windows.items() if window.own}
+        self._forget_ended(now)
+        counted = {who: (window, window.own) for who, window in self._unshared.items() if window.ends_at > now}
         async with driver_connection(self._engine) as connection:
             rows = await connection.fetch(_SHARE, list(counted), [own for _, own in counted.values()], self._length)
             await connection.execute(_FORGET_ENDED)
         for who, count, ends_in in rows:
             window, own = counted[who]  # its own object: the caller may have opened another window meanwhile
             window.shared, window.own, window.ends_at = count, window.own - own, now + ends_in
+            if not window.own and self._unshared.get(who) is window:
+                del self._unshared[who]
+
+    def _forget_ended(self, now: float) -> None:
+        """Once a second, because it looks at every caller of the last window."""
+        if now < self._forgets_at:
+            return
+        self._forgets_at = now + 1.0
+        self._windows = {who: window for who, window in self._windows.items() if window.ends_at > now}
+        self._unshared = {who: window for who, window in self._unshared.items() if window.ends_at > now}
