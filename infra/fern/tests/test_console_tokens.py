@@ -1,12 +1,17 @@
 """The tokens of the console's stage, from records as the services have them: read one after the other, so they may differ."""
 
 from typing import Any
+from uuid import UUID
 
-from fern.console.tokens import Records, Token, tokens
+from contracts.ids import derived_id
+from fern.console.records import Records
+from fern.console.tokens import Token, tokens
 from fern.console.watch import more_waiting, waiting_at_topics
 
-GRACE = {"id": "n1", "person_id": "p1", "person_name": "Grace", "sid": "SM1", "failure": None, "in_doubt_at": None}
+N1, N2 = (f"01a1e321-46ed-725b-ab9e-dc686dc7621{number}" for number in (1, 2))
+GRACE = {"id": N1, "person_id": "p1", "person_name": "Grace", "sid": "SM1", "failure": None, "in_doubt_at": None}
 BEGUN = "labour.begun"
+S1, S2 = (str(derived_id(UUID(message), "notification.sent")) for message in (N1, N2))
 
 
 def at(milliseconds: int) -> str:
@@ -58,24 +63,40 @@ def stations(token: Token) -> list[str]:
 
 
 def test_a_token_has_every_hop_that_was_recorded_in_order() -> None:
-    status = begun(position=2, event_id="s1", type="notification.sent", request=None, cause_id="e1", recorded_at=at(60))
-    claims = [claim("notification"), claim("statistics", start=33), claim("labour", "s1", start=80)]
+    status = begun(position=2, event_id=S1, type="notification.sent", request=None, cause_id="e1", recorded_at=at(60))
+    claims = [claim("notification"), claim("statistics", start=33), claim("labour", S1, start=80)]
 
     found = made(statuses=[{**status, "published_at": at(70)}], claims=claims, messages=[message()], texts=[text()])
 
     assert found["e1"].hops[0][1] + 10 == found["e1"].hops[1][1]
     assert stations(found["e1"]) == ["client", "outbox", "topic", "consumer", "ledger"]
     assert stations(found["e1/statistics"]) == ["topic", "statistics"]
-    assert stations(found["e1/n1"]) == ["ledger", "dispatcher", "provider", "phones"]
-    assert stations(found["s1"]) == ["back-outbox", "back-topic", "labour-consumer", "told"]
+    assert stations(found[f"e1/{N1}"]) == ["ledger", "dispatcher", "provider", "phones"]
+    assert stations(found[S1]) == ["back-outbox", "back-topic", "labour-consumer", "told"]
     for token in found.values():
         assert [when for _, when in token.hops] == sorted(when for _, when in token.hops)
         if token.cause:
             assert token.hops[0][1] >= found[token.cause].hops[0][1]
 
 
+def test_each_status_is_of_the_message_that_it_is_about_whatever_the_order_of_their_records() -> None:
+    one = begun(position=2, event_id=S1, type="notification.sent", request=None, cause_id="e1", recorded_at=at(60))
+    other = {**one, "position": 3, "event_id": S2}
+    alan = message(id=N2, person_id="p2", person_name="Alan", sid="SM2", sent_at=at(55))
+
+    found = made(
+        statuses=[one, other],
+        claims=[claim("notification")],
+        messages=[message(), alan],
+        texts=[text(), text(sid="SM2")],
+    )
+
+    assert {found[status].cause for status in (S1, S2)} == {f"e1/{N1}", f"e1/{N2}"}
+    assert (found[S1].cause, found[S2].cause) == (f"e1/{N1}", f"e1/{N2}")
+
+
 def test_an_effect_whose_cause_is_not_known_yet_is_left_out() -> None:
-    status = begun(position=2, event_id="s1", type="notification.sent", request=None, cause_id="e1")
+    status = begun(position=2, event_id=S1, type="notification.sent", request=None, cause_id="e1")
 
     unclaimed = made(statuses=[status], messages=[message()], texts=[text()])
     unseen = made(
@@ -84,8 +105,8 @@ def test_an_effect_whose_cause_is_not_known_yet_is_left_out() -> None:
 
     assert unclaimed.keys() == {"e1", "e1/statistics"}
     assert (unclaimed["e1"].state, unclaimed["e1"].words) == ("waits", "waits for notification-consumer")
-    assert stations(unseen["e1/n1"]) == ["ledger", "dispatcher"]
-    assert "s1" not in unseen
+    assert stations(unseen[f"e1/{N1}"]) == ["ledger", "dispatcher"]
+    assert S1 not in unseen
 
 
 def test_a_relay_that_died_before_the_mark_has_published_all_the_same() -> None:
@@ -111,17 +132,22 @@ def test_a_message_in_doubt_is_on_the_phone_and_a_question_waits_at_the_dispatch
         claims=claims, messages=[{**doubted, "state": "SENT", "sid": "SM1", "sent_at": at(95)}], texts=[text()]
     )
 
-    assert stations(open["e1/n1"]) == ["ledger", "dispatcher", "provider", "phones"]
-    assert (stations(open["e1/n1/doubt"]), open["e1/n1/doubt"].state) == (["dispatcher"], "waits")
-    assert (stations(answered["e1/n1/doubt"]), answered["e1/n1/doubt"].state) == (["dispatcher", "provider"], "gone")
+    assert stations(open[f"e1/{N1}"]) == ["ledger", "dispatcher", "provider", "phones"]
+    assert (stations(open[f"e1/{N1}/doubt"]), open[f"e1/{N1}/doubt"].state) == (["dispatcher"], "waits")
+    assert (stations(answered[f"e1/{N1}/doubt"]), answered[f"e1/{N1}/doubt"].state) == (
+        ["dispatcher", "provider"],
+        "gone",
+    )
 
 
 def test_what_is_set_aside_stays_where_it_is_and_says_why() -> None:
     parked = made(events=[begun(published_at=None, parked_at=at(30), last_error="too long")])["e1"]
     refused = made(claims=[claim("notification")], messages=[message(state="FAILED", sid=None, failure="opted out")])[
-        "e1/n1"
+        f"e1/{N1}"
     ]
-    superseded = made(claims=[claim("notification")], messages=[message(state="SUPERSEDED", sending_at=None)])["e1/n1"]
+    superseded = made(claims=[claim("notification")], messages=[message(state="SUPERSEDED", sending_at=None)])[
+        f"e1/{N1}"
+    ]
 
     assert (stations(parked)[-1], parked.state, parked.words) == ("outbox", "bad", "parked: too long")
     assert (stations(refused)[-1], refused.state, refused.words) == ("dispatcher", "bad", "opted out")
@@ -129,14 +155,14 @@ def test_what_is_set_aside_stays_where_it_is_and_says_why() -> None:
 
 
 def test_a_dead_letter_does_not_wait_for_the_consumer_that_could_not_handle_it() -> None:
-    status = begun(position=2, event_id="s1", type="notification.sent", request=None, cause_id="e1")
+    status = begun(position=2, event_id=S1, type="notification.sent", request=None, cause_id="e1")
     sent = {"statuses": [status], "claims": [claim("notification")], "messages": [message()], "texts": [text()]}
 
     event = made(dead={("notification", "e1")})
-    others = made(**sent, dead={("statistics", "e1"), ("labour", "s1")})
+    others = made(**sent, dead={("statistics", "e1"), ("labour", S1)})
     given_up = made(claims=[claim("notification", status="DISCARDED")], dead={("notification", "e1")})
 
-    for dead in (event["e1"], others["e1/statistics"], others["s1"]):
+    for dead in (event["e1"], others["e1/statistics"], others[S1]):
         assert (dead.state, dead.words) == ("bad", "dead letter: see Set aside")
     assert (event["e1/statistics"].state, others["e1"].state, given_up["e1"].state) == ("waits", "done", "gone")
 

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
+from contracts.ids import derived_id
 from e2e.support.waiting import eventually
 from fern.runtime.postgres import TemporaryServer
 from messaging.backoff import Backoff
 from messaging.database import connect_raw
 from messaging.unit_of_work import UnitsOfWork
 from notification.delivery import dispatcher, ledger
-from notification.domain.notification import derived_id
 from notification.domain.transitions import record_sent
 
 from .sms_parts import PHONE, PostOffice, client, held_at, notification, post_office

@@ -18,7 +18,7 @@ from contracts.events import (
     SubscriberAdded,
     SubscriberRemoved,
 )
-from notification.domain.notification import derived_id
+from contracts.ids import derived_id
 from notification.domain.reactions import react
 from notification.domain.roster import Roster
 

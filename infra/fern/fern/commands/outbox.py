@@ -120,7 +120,9 @@ def _change_group(
     total, changed = sum(group["count"] for group in groups), 0
     if not yes:
         _print_groups(groups)
-        click.confirm(f"Discard these {total} events? They will never be published, and notify no person.", abort=True)
+        click.confirm(
+            f"Discard these {total} events? They will never be published, so no text about them is sent.", abort=True
+        )
     with counting(f"fern outbox {verb}", total) as advance:
         for name in dict.fromkeys(group["service"] for group in groups):
             for batch in in_batches(name, f"/operations/outbox/parked/{verb}", {"type": type, "reason": reason}):

@@ -14,13 +14,15 @@ state      moves, waits, done, bad or gone (superseded, discarded, absorbed)
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from uuid import UUID
 
 import msgspec
 
+from contracts.ids import derived_id
 from fern.console.account import TOPICS
+from fern.console.records import Claims, Dead, Records, Row, milliseconds
 
 NAMES = {
     "labour.begun": "begun",
@@ -38,10 +40,11 @@ TAKEN = {  # by consumer: its process, and the stations at which it takes an eve
     "statistics": ("labour-statistics", ("statistics",)),
     "labour": ("labour-consumer", ("labour-consumer", "told")),
 }
+REACHED = {  # the station of a text that has this status
+    "notification.sent": "provider",
+    "notification.delivered": "phones",
+}
 SIGNS = {"sent": "✓", "delivered": "✓✓", "failed": "✕", "superseded": "⤳"}
-Row = Mapping[str, Any]
-Claims = Mapping[tuple[str, str], Row]  # by consumer and event
-Dead = Set[tuple[str, str]]
 
 
 class Token(msgspec.Struct):
@@ -70,23 +73,6 @@ class Token(msgspec.Struct):
 
     def at(self, station: str) -> float | None:
         return next((when for name, when in self.hops if name == station), None)
-
-
-def milliseconds(at: str) -> float:
-    return datetime.fromisoformat(at).timestamp() * 1000
-
-
-class Records(msgspec.Struct, frozen=True):
-    """What the services know. `repeats` has the time of each duplicate, by consumer and event, as far as it was observed."""
-
-    events: Sequence[Row]  # rows of the Labour service's outbox
-    statuses: Sequence[Row]  # rows of the Notification service's outbox
-    claims: Sequence[Row]  # of both services
-    messages: Sequence[Row]  # rows of the ledger
-    texts: Sequence[Row]  # of the sandbox
-    phones: Mapping[str, str]  # by person
-    repeats: Mapping[tuple[str, str], Sequence[float]] = {}
-    dead: Dead = frozenset()  # the consumer and the event of each dead letter
 
 
 def tokens(records: Records) -> list[Token]:
@@ -268,20 +254,21 @@ def _doubt(text: Token, message: Row) -> Iterator[Token]:
 def _statuses(
     rows: Sequence[Row], messages: Sequence[Row], texts: Sequence[Token], claims: Claims, dead: Dead
 ) -> Iterator[Token]:
-    """An outbox row does not name the person, so the n-th status of a kind goes with the n-th message that has it."""
-    columns = {"notification.sent": ("sent_at", "provider"), "notification.delivered": ("delivered_at", "phones")}
-    kinds = {"notification.failed": "FAILED", "notification.superseded": "SUPERSEDED"}
-    for type, of_type in _by(rows, "type").items():
-        column, station = columns.get(type, (None, None))
-        pairs = list(zip(messages, texts, strict=True))
-        if column:
-            pairs = sorted((pair for pair in pairs if pair[0][column]), key=lambda pair: str(pair[0][column]))
-        else:
-            pairs = [pair for pair in pairs if pair[0]["state"] == kinds.get(type)]
-        for row, (_, text) in zip(sorted(of_type, key=lambda row: row["position"]), pairs, strict=False):
+    types = {row["type"] for row in rows}
+    of = {
+        _status_id(message["id"], type): text for message, text in zip(messages, texts, strict=True) for type in types
+    }
+    for row in rows:
+        if text := of.get(row["event_id"]):
+            station = REACHED.get(row["type"])
             reached = text.at(station) if station else text.hops[-1][1]
             if reached is not None:
                 yield _status(row, text, reached, claims.get(("labour", row["event_id"])), dead)
+
+
+@lru_cache(10_000)
+def _status_id(message_id: str, type: str) -> str:
+    return str(derived_id(UUID(message_id), type))
 
 
 def _status(row: Row, text: Token, after: float, claim: Row | None, dead: Dead) -> Token:

@@ -20,7 +20,8 @@ from fern.client import AsyncClient
 from fern.console.account import draw_up
 from fern.console.actions import LABOURS
 from fern.console.board import Board
-from fern.console.tokens import Records, Token, tokens
+from fern.console.records import Records
+from fern.console.tokens import Token, tokens
 from fern.dead_letters import SUFFIX, DeadLetter
 from fern.errors import FernError
 from fern.overrides import Overrides

@@ -21,7 +21,7 @@ def cooldown_after(announcements: int) -> timedelta:
 
 class UpdateKind(StrEnum):
     ANNOUNCEMENT = "announcement"  # sent to every approved subscriber; cannot be deleted
-    STATUS = "status"  # shown to subscribers who read the labour; sent to no person
+    STATUS = "status"  # shown to subscribers who read the labour; not sent
     PRIVATE = "private"  # shown to the mother only
 
 

@@ -17,6 +17,7 @@ import asyncpg
 import msgspec
 
 from contracts.events import NotificationDelivered, NotificationFailed, NotificationSent, NotificationSuperseded
+from contracts.ids import derived_id
 from messaging import metrics
 from messaging.retention import first_id
 from messaging.unit_of_work import UnitOfWork
@@ -29,7 +30,6 @@ from notification.domain.notification import (
     Notification,
     NotificationState,
     Origin,
-    derived_id,
 )
 from notification.domain.transitions import Transition
 

@@ -26,8 +26,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from contracts.events import Event, SubscriberAdded
+from contracts.ids import derived_id
 from notification.domain import wording
-from notification.domain.notification import CONSENT_REQUESTED, Notification, derived_id
+from notification.domain.notification import CONSENT_REQUESTED, Notification
 
 OPTED_OUT = "the person has opted out of messages"
 REMOVED = "the person was removed from the list before they agreed"

@@ -28,7 +28,6 @@ A message in doubt that has a newer one in one of the last three rows is never s
 quarantine and does not list it, it is superseded. If a callback shows later that a superseded message was sent, it is SENT.
 """
 
-import hashlib
 from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
@@ -98,15 +97,6 @@ class Resolution(StrEnum):
     SENT = "sent"  # the operator knows that the person has it
     SEND_AGAIN = "send-again"
     GIVE_UP = "give-up"
-
-
-def derived_id(cause: UUID, *parts: object) -> UUID:
-    """An id that follows from its cause, so that a repetition makes the same one: a UUIDv7 with the time of the cause, and a hash
-    of the cause and the parts in place of the random bits.
-    """
-    digest = hashlib.sha256(":".join(map(str, (cause, *parts))).encode()).digest()
-    high, low = int.from_bytes(digest[:2]) >> 4, int.from_bytes(digest[2:10]) >> 2
-    return UUID(int=cause.int >> 80 << 80 | 7 << 76 | high << 64 | 2 << 62 | low)
 
 
 class Notification(Struct, frozen=True):

@@ -11,8 +11,9 @@ from uuid import UUID
 from msgspec import Struct
 
 from contracts.events import Event, LabourAnnounced, LabourBegun, LabourCompletedV2, SubscriberAdded, SubscriberRemoved
+from contracts.ids import derived_id
 from notification.domain import wording
-from notification.domain.notification import Notification, derived_id
+from notification.domain.notification import Notification
 from notification.domain.roster import Member, Roster
 
 TOPICS = tuple(
