@@ -47,7 +47,10 @@ def examples(monkeypatch: pytest.MonkeyPatch, histogram: str) -> Callable[[], li
 
 def value(name: str, **labels: str) -> float:
     """The value of a series of this process; 0 if there is none."""
-    return REGISTRY.get_sample_value(name, labels) or 0.0
+    samples = (sample for family in REGISTRY.collect() for sample in family.samples)
+    # Prometheus' format gives all series of a metric the same labels: one that a series does not have is empty.
+    own = (one.value for one in samples if one.name == name and {k: v for k, v in one.labels.items() if v} == labels)
+    return next(own, 0.0)
 
 
 def parse(text: str) -> list[Sample]:

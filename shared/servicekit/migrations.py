@@ -31,7 +31,7 @@ LOCK_SECONDS = 3
 ATTEMPTS = 100  # with a pause after each: about ten minutes
 PAUSE_SECONDS = 3.0
 BATCH = 1000  # rows that `backfill` changes in one transaction
-_LOCK_NOT_AVAILABLE = "55P03"
+_IN_USE = ("55P03", "40P01")  # lock not available in time; deadlock
 _OWN = text("""
     SELECT set_config('role', rolname, false) FROM pg_roles
     WHERE rolname = :service || '_owner' AND pg_has_role(session_user, oid, 'SET')
@@ -86,7 +86,7 @@ async def _until_done(engine: AsyncEngine, service: str, run: Any) -> None:
                 await connection.run_sync(run)
             return
         except DBAPIError as error:
-            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE or attempt == ATTEMPTS:
+            if getattr(error.orig, "sqlstate", None) not in _IN_USE or attempt == ATTEMPTS:
                 raise
             log.warning("a table is in use: the migration tries again", attempt=attempt, retry_in=PAUSE_SECONDS)
             await asyncio.sleep(PAUSE_SECONDS)

@@ -55,10 +55,10 @@ class Stage:
         return CORES / self.per_second * 1e6 - self.cpu_us
 
 
-REQUEST = Stage("api | ours, all guards on", 1703, 550)
-RELAYED = Stage("relay | ours: ordered, parking and marking", 48_007, 8.17)
-CONSUMED = Stage("consumer | ours: batches", 23_760, 18)
-SENT = Stage("sms | ours: through the ledger", 3912, 173)
+REQUEST = Stage("api | ours, all guards on", 1326, 662)
+RELAYED = Stage("relay | ours: ordered, parking and marking", 39_184, 9.64)
+CONSUMED = Stage("consumer | ours: batches", 19_797, 25.7)
+SENT = Stage("sms | ours: through the ledger", 3005, 204)
 STAGES = (REQUEST, RELAYED, CONSUMED, SENT)
 
 # How many pieces of work one labour causes for each process.

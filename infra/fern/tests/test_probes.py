@@ -52,7 +52,7 @@ def test_every_process_listens_for_probes_and_metrics_at_one_port() -> None:
     set_here = {variable["name"]: variable["value"] for variable in process["env"]}
     in_docker = {COMPOSE[name]["environment"]["MONITOR_PORT"] for name in PROCESSES}
 
-    assert set_here == {"MONITOR_HOST": "0.0.0.0", "MONITOR_PORT": "8080"}
+    assert set_here == {"MONITOR_HOST": "0.0.0.0", "MONITOR_PORT": "8080", "OTEL_METRICS_EXPORTER": "none"}
     assert process["ports"] == [{"name": "monitor", "containerPort": 8080}]
     assert in_docker == {8080}
     assert "monitor_port = 8080" in terraform()

@@ -36,6 +36,7 @@ HAND_OVER = """
     GRANT CREATE ON SCHEMA public TO {0}_owner;
     GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {0};
 """
+HAND_OVER_ATTEMPTS = 10
 
 
 def binary(name: str) -> Path:
@@ -122,10 +123,19 @@ async def ensure_service_databases(admin_dsn: str) -> None:
 
 
 async def hand_over(admin_dsn: str, database: str, service: str) -> None:
-    """Give the owner what the processes' role owns in a database that was made before there was an owner."""
+    """Give the owner what the processes' role owns in a database that was made before there was an owner.
+
+    It locks one table after the other. A process that uses them in another order causes a deadlock, after which this tries again.
+    """
     connection = await asyncpg.connect(admin_dsn, database=database, timeout=10)
     try:
-        await connection.execute(HAND_OVER.format(service, database))
+        for attempt in range(1, HAND_OVER_ATTEMPTS + 1):
+            try:
+                await connection.execute(HAND_OVER.format(service, database))
+                return
+            except asyncpg.DeadlockDetectedError:
+                if attempt == HAND_OVER_ATTEMPTS:
+                    raise
     finally:
         await connection.close()
 
