@@ -43,9 +43,7 @@ AFTER_CLAIM = FaultPoint("consumer.after_claim_before_effect", "events are claim
 AFTER_EFFECT = FaultPoint("consumer.after_effect_before_complete", "effects are written, the claims are not completed")
 AFTER_COMMIT = FaultPoint("consumer.after_commit_before_ack", "claims and effects are committed, not acknowledged")
 
-LAST_DELIVERY = (
-    100  # `max_delivery_attempts` of infra/topology.toml: after a nack of this one the bus dead-letters the message
-)
+LAST_DELIVERY = 100  # `max_delivery_attempts` of infra/topology.toml: after a nack of it the bus dead-letters a message
 SMALL = 8  # a failed batch of this size or less is handled one by one
 REMEMBERED = 10_000  # failed events whose ids are kept, so that they are not tried together with others again
 
@@ -107,8 +105,7 @@ class Consumer(Generic[E]):
     async def handle(self, messages: Sequence[Message]) -> list[Verdict]:
         """Handle a batch and return one verdict for each message, in order. All effects are committed when it returns."""
         await AFTER_RECEIVE()
-        started = time.perf_counter()
-        poison = list[Dead]()
+        started, poison = time.perf_counter(), list[Dead]()
         deliveries = defaultdict[UUID, list[Message]](list)  # a batch may contain several deliveries of one event
         events = dict[UUID, Received[E]]()
         for message in messages:
@@ -137,11 +134,9 @@ class Consumer(Generic[E]):
             verdicts |= await self._after_failures(failures)
         origins = (event.envelope.traceparent for event in events.values())
         metrics.batch_processed(self.name, len(messages), started, origins)
-        answers = [verdicts[message.ack_id] for message in messages]
-        if Verdict.NACK in answers:
-            last = [one for one in messages if one.delivery_attempt >= LAST_DELIVERY]
-            self._dead_letters.leave_to_the_bus([one for one in last if verdicts[one.ack_id] is Verdict.NACK])
-        return answers
+        last = [one for one in messages if one.delivery_attempt >= LAST_DELIVERY]
+        self._dead_letters.leave_to_the_bus([one for one in last if verdicts[one.ack_id] is Verdict.NACK])
+        return [verdicts[message.ack_id] for message in messages]
 
     async def _handle_events(self, events: Sequence[Received[E]]) -> dict[UUID, Verdict | Exception]:
         """Events that have failed before are handled last, each alone: they would fail every batch that they are in."""

@@ -1,5 +1,6 @@
 """Parts of the tests of consent: a labour whose events are handled by consumers that require it."""
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +19,10 @@ from notification.domain.consent import Mode
 from .sms_parts import PHONE, PostOffice
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+BEGUN = "FernLabour: Ada is in labour. We will tell you when the baby is here. Reply STOP to stop."
+BORN = "FernLabour: The baby is here! Ada has given birth. Reply STOP to stop."
+WAITING = "AWAITING_CONSENT"
+DAY = 86400.0
 ASKED = "FernLabour: {} would like to text you when her baby is born. Reply YES to agree, STOP to refuse."
 
 
@@ -107,3 +112,10 @@ def on_the_phone(office: PostOffice, phone: str = PHONE) -> list[str]:
 async def grow_older(office: PostOffice, *, table: str = "notification", column: str = "created_at", days: int) -> None:
     async with office.units() as uow:
         await uow.connection.execute(f"UPDATE {table} SET {column} = {column} - make_interval(days => $1)", days)
+
+
+async def reasons(office: PostOffice, event: str) -> list[str]:
+    """The reasons in the events of this type."""
+    async with office.units() as uow:
+        rows = await uow.connection.fetch("SELECT payload FROM outbox WHERE topic = $1 ORDER BY position", event)
+        return [json.loads(row["payload"])["reason"] for row in rows]
