@@ -1,7 +1,7 @@
 """Counters of the metrics, kept as plain numbers that the SDK reads when it exports them.
 
-An addition takes 0.4 µs. A counter of the SDK takes 4 µs, ten times as long, because it checks and hashes the labels of each
-addition; beside a transaction that records two outcomes this is too much.
+An addition takes 0.2 µs. A counter of the SDK takes 4 µs, because it checks and hashes the labels of each addition: too much
+beside a transaction that records two outcomes.
 """
 
 from collections.abc import Iterable, Mapping
