@@ -12,6 +12,8 @@ from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
@@ -19,7 +21,7 @@ from opentelemetry.sdk.resources import Resource
 from e2e.support.console_spans import a_labour_completed, export, hexadecimal, span
 from e2e.support.http_server import served
 from fern.console.board import Board
-from fern.console.otlp import MOST_BYTES, Histogram, Point
+from fern.console.otlp import MOST_BYTES, Histogram, Point, read_spans
 from fern.console.series import MOST_SERIES, SLOT, Metrics
 from fern.console.server import create_app
 from fern.console.traces import MOST_SPANS, MOST_TRACES
@@ -235,3 +237,14 @@ def test_the_number_of_series_is_bounded_and_unknown_metrics_are_not_kept() -> N
     metrics.add(point("fern.sms.attempts", 1.0, str(number), outcome="accepted") for number in range(MOST_SERIES + 50))
 
     assert next(line["now"] for line in metrics.lines() if line["name"] == "sms") == MOST_SERIES
+
+
+def test_a_span_of_a_kind_that_a_later_standard_adds_is_kept_as_internal() -> None:
+    one = trace_pb2.Span(trace_id=b"t" * 16, span_id=b"s" * 8, name="later", kind=99)  # type: ignore[arg-type]
+    request = ExportTraceServiceRequest(
+        resource_spans=[trace_pb2.ResourceSpans(scope_spans=[trace_pb2.ScopeSpans(spans=[one])])]
+    )
+
+    [span] = read_spans(request.SerializeToString())
+
+    assert (span.name, span.kind) == ("later", "internal")
